@@ -18,14 +18,14 @@ from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step import decode_blocks, prefill_admission
 from scheduler_svc.core.step.capacity import BlockNeed, StepCapacity
 from scheduler_svc.core.step.step import Slots
-from tests.pairs import ALL_COMBINATIONS, in_soak
+from tests.pairs import in_soak
 from tests.simulation.random_scenario import Scenario
 from tests.simulation.ring.hunt import Found, try_plot
 from tests.simulation.ring.profiles import PROFILES
 from tests.simulation.ring.scenario import draw
 from worker_svc.core.requests.group_tables import GroupTable
 
-SEEDS = 16 if ALL_COMBINATIONS else 8
+SEEDS = 16
 BUDGET = 300
 """Scenarios within which a planted bug has to show."""
 RINGS = 40

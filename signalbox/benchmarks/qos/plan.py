@@ -87,7 +87,7 @@ class QosPlan(Plan):
         self._num_begun[stream] += 1
         number, dice = self._begun, self._dice[stream]
         prompt, output = dice.randint(*stream.prompt), dice.randint(*stream.output)
-        turn = Turn(number, 0, prompt, output, 0, stream.tenant, stream.priority)
+        turn = Turn(number, 0, prompt, output, 0, tenant=stream.tenant, priority=stream.priority)
         self._stream_of[f"{number}.0"] = stream
         self.begun.append((stream, turn))
         self._submit(turn)

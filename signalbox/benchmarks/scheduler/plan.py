@@ -112,10 +112,15 @@ def make_plan(args: argparse.Namespace) -> Plan:
 
 
 def parse_stream(text: str) -> Stream:
-    """`NAME:RATE:LOW-HIGH:LOW-HIGH`: conversations per second, new prompt tokens and output tokens. Raises
-    ValueError."""
-    name, rate, prompt, output = text.split(":")
-    return Stream(name, float(rate), parse_span(prompt), parse_span(output))
+    """`NAME:RATE:LOW-HIGH:LOW-HIGH`: conversations per second, new prompt tokens and output tokens; behind them
+    `:turns=N`, `:shared=N`, `:forked=N` and `:think=SECONDS`. Raises ValueError."""
+    name, rate, prompt, output, *more = text.split(":")
+    options = dict(option.split("=") for option in more)
+    numbers = {key: int(options.pop(key)) for key in ("turns", "shared", "forked") if key in options}
+    think_s = float(options.pop("think", 5.0))
+    if options:
+        raise ValueError(f"a stream has no {next(iter(options))}")
+    return Stream(name, float(rate), parse_span(prompt), parse_span(output), **numbers, think_s=think_s)
 
 
 def parse_span(text: str) -> tuple[int, int]:
@@ -197,8 +202,10 @@ def make_parser() -> argparse.ArgumentParser:
         type=parse_stream,
         action="append",
         default=[],
-        metavar="NAME:RATE:PROMPT:OUTPUT",
-        help="one kind of requests, as chat:4:50-200:100-300; instead of --rate, --prompt and --output",
+        metavar="NAME:RATE:PROMPT:OUTPUT[:OPTION=VALUE]",
+        help="one kind of requests, as chat:4:50-200:100-300:turns=4:shared=500:think=5, or with forked=700, which "
+        "is a prefix of each four that begin at once; instead of --rate, --prompt, --output, --turns, --shared and "
+        "--think-s",
     )
     add(
         "--slo",

@@ -19,7 +19,7 @@ from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import StepDecision, StepReport
 from signalbox.benchmarks.scheduler.counting_worker import CountingWorker
 from signalbox.benchmarks.scheduler.transfers import Transfers
-from signalbox.benchmarks.scheduler.turn import Turn, content_hash
+from signalbox.benchmarks.scheduler.turn import SIBLINGS, Turn, content_hash
 
 MODEL = "model"
 TICK_S = 0.5
@@ -29,6 +29,10 @@ def held_tokens(worker: Worker) -> int:
     """Tokens of the requests that run on `worker`, as far as they are computed."""
     slots = np.flatnonzero(worker.table.num_blocks)
     return int(worker.table.confirmed(slots).sum())
+
+
+MOST = 10**9
+"""Conversations of a stream, whose numbers begin at a multiple of it."""
 
 
 @dataclass
@@ -49,6 +53,8 @@ class Workload:
     """Kinds of requests; empty: one, by the rate and the ranges above."""
     slow_at_s: tuple[str, float, float] = ("", 0.0, 1.0)
     """A worker, when it becomes slow, and how many times as long its steps take from then on."""
+    steady: str = ""
+    """Each conversation is drawn by itself, from this and its number: the same ones whatever is answered when."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,16 @@ class Stream:
     rate: float
     """Conversations that begin per second."""
     prompt: tuple[int, int]
+    """Range of new prompt tokens per turn."""
     output: tuple[int, int]
+    turns: int = 1
+    shared: int = 0
+    """Leading prompt tokens that all its conversations share."""
+    forked: int = 0
+    """Tokens behind those that SIBLINGS conversations share, as agents that one task was given to: they begin at
+    once."""
+    think_s: float = 5.0
+    """Mean time between an answer and the next turn."""
 
 
 @dataclass
@@ -88,16 +103,19 @@ class Plan:
     _timers: set[str] = field(default_factory=set)
     """Workers with a step that is held back."""
     _begun: int = 0
-    _num_conversations: int = 0
 
     def __post_init__(self) -> None:
         self.samples = np.full((self.load.requests, 5), np.nan, np.float32)
+        load = self.load
+        alone = Stream("", load.rate, load.prompt, load.output, load.turns, load.shared, think_s=load.think_s)
+        self._own_dice: dict[int, random.Random] = {}
+        self._streams = {stream.name: stream for stream in load.streams or (alone,)}
+        self._next_conversation = {name: place * MOST for place, name in enumerate(self._streams)}
 
     def run(self) -> None:
         """Runs until all requests have ended."""
         load = self.load
-        streams = load.streams or (Stream("", load.rate, load.prompt, load.output),)
-        for stream in streams:
+        for stream in self._streams.values():
             self._begin_conversation(stream)
         if self.transfers is not None or load.slow_at_s[0]:
             self._tick()
@@ -121,16 +139,34 @@ class Plan:
     def _begin_conversation(self, stream: Stream) -> None:
         if self._begun >= self.load.requests:
             return
-        shared = self.load.shared
-        num_prompt = shared + self._draw(stream.prompt)
-        turn = Turn(self._num_conversations, 0, num_prompt, self._draw(stream.output), shared)
-        turn.stream = stream.name
-        self._num_conversations += 1
-        self._submit(turn)
-        self._at(self.now + self.rng.expovariate(stream.rate), lambda: self._begin_conversation(stream))
+        first = self._next_conversation[stream.name]
+        for number in range(first, first + (SIBLINGS if stream.forked else 1)):
+            dice = self._drawn_from(number)
+            self._submit(
+                Turn(
+                    number,
+                    0,
+                    stream.shared + stream.forked + dice.randint(*stream.prompt),
+                    dice.randint(*stream.output),
+                    stream.shared,
+                    forked=stream.forked,
+                    first_sibling=first,
+                    stream=stream.name,
+                )
+            )
+            self._next_conversation[stream.name] += 1
+        self._at(
+            self.now + self._drawn_from(-first - 1).expovariate(stream.rate),
+            lambda: self._begin_conversation(stream),
+        )
 
-    def _draw(self, span: tuple[int, int]) -> int:
-        return self.rng.randint(*span)
+    def _drawn_from(self, number: int) -> random.Random:
+        """What is drawn for a conversation, or by a number below 0 for what comes behind it."""
+        if not self.load.steady:
+            return self.rng
+        if number not in self._own_dice:
+            self._own_dice[number] = random.Random(f"{self.load.steady} {number}")
+        return self._own_dice[number]
 
     def _submit(self, turn: Turn) -> None:
         if self._begun >= self.load.requests:
@@ -258,17 +294,21 @@ class Plan:
         self.num_done += 1
         self.on_end(turn)
         self.on_done(self.num_done)
-        if turn.number + 1 < self.load.turns:
+        stream = self._streams[turn.stream]
+        dice = self._drawn_from(turn.conversation)
+        if turn.number + 1 < stream.turns:
             said = turn.num_prompt + turn.num_output
             following = Turn(
                 turn.conversation,
                 turn.number + 1,
-                said + self._draw(self.load.prompt),
-                self._draw(self.load.output),
+                said + dice.randint(*stream.prompt),
+                dice.randint(*stream.output),
                 turn.shared,
+                forked=turn.forked,
+                first_sibling=turn.first_sibling,
                 stream=turn.stream,
             )
             self._at(
-                self.now + self.rng.expovariate(1 / max(self.load.think_s, 1e-9)),
+                self.now + dice.expovariate(1 / max(stream.think_s, 1e-9)),
                 lambda: self._submit(following),
             )

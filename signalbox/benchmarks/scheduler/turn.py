@@ -8,6 +8,9 @@ from hashlib import blake2b
 
 from signalbox.protocol.hash_chain import HASH_BYTES
 
+SIBLINGS = 4
+"""Conversations that one task is given to."""
+
 
 @dataclass
 class Turn:
@@ -19,6 +22,10 @@ class Turn:
     num_output: int
     shared: int
     """Leading prompt tokens that all conversations share."""
+    forked: int = 0
+    """Tokens behind those that its siblings share."""
+    first_sibling: int = 0
+    """The first of the conversations that share these."""
     tenant: str = ""
     priority: int = 0
     arrived: float = 0.0
@@ -47,7 +54,13 @@ class Turn:
 
 
 def content_hash(turn: Turn, index: int, block_size: int) -> bytes:
-    """Name of a block: the same for all in the shared part, a conversation's own behind it."""
-    shared = (index + 1) * block_size <= turn.shared
-    name = f"{'all' if shared else turn.conversation}/{index}"
+    """Name of a block: the same for all of a stream in the shared part, for siblings in the forked one, and a
+    conversation's own behind it."""
+    end = (index + 1) * block_size
+    owner = str(turn.conversation)
+    if end <= turn.shared:
+        owner = f"all {turn.stream}"
+    elif end <= turn.shared + turn.forked:
+        owner = f"siblings of {turn.first_sibling}"
+    name = f"{owner}/{index}"
     return blake2b(name.encode(), digest_size=HASH_BYTES).digest()
