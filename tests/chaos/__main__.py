@@ -55,7 +55,7 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--at-once", type=int, default=250, help="long: streams at once")
     parser.add_argument(
-        "--tokens", type=int, help="output tokens of a stream, about (300; long: 2000; handoff: 2048)"
+        "--tokens", type=int, help="output tokens of a stream, about (300; long: 2000; handoff: 1900)"
     )
     parser.add_argument("--minutes", type=float, default=10, help="overload: how long")
     parser.add_argument("--drafts", choices=("off", "on", "both"), default="both", help="n-gram drafts")
@@ -134,7 +134,7 @@ async def _run_poison(arguments: argparse.Namespace) -> int:
 
 
 async def _run_handoff(arguments: argparse.Namespace) -> int:
-    streams, tokens, times = arguments.streams or 64, arguments.tokens or 2048, arguments.times or 10
+    streams, tokens, times = arguments.streams or 64, arguments.tokens or 1900, arguments.times or 10
     num_wrong = 0
     async for result in handoffs.run_long(streams, tokens, times, arguments.tree.resolve()):
         num_wrong += not handoffs.is_right(result)
