@@ -20,8 +20,6 @@ TOGETHER = {
     "tests/contract/test_agents.py": "the demo ring",
     "tests/contract/test_openai_sdk.py": "the demo ring",
     "tests/e2e/test_ring.py": "the demo ring",
-    "tests/worker_svc/runner/cpu/shipped/test_same_bits.py": "shipped libraries",
-    "tests/worker_svc/runner/cpu/shipped/test_wheels.py": "shipped libraries",
 }
 """Files whose tests share what is dear to set up; those of any other file stay together by themselves."""
 

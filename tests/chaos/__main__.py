@@ -136,7 +136,7 @@ async def _run_poison(arguments: argparse.Namespace) -> int:
 async def _run_handoff(arguments: argparse.Namespace) -> int:
     streams, tokens, times = arguments.streams or 64, arguments.tokens or 1900, arguments.times or 10
     num_wrong = 0
-    async for result in handoffs.run_long(streams, tokens, times, arguments.tree.resolve()):
+    async for result in handoffs.run_long(streams, tokens, times, arguments.tree.resolve(), arguments.only):
         num_wrong += not handoffs.is_right(result)
         print(json.dumps(result.record(), indent=2), flush=True)
         _write(result.record(), arguments.out)

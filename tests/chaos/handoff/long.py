@@ -68,15 +68,21 @@ async def run_all(
             yield await run(ring, name, asks, reference, act)
 
 
-async def run_long(num_streams: int, num_tokens: int, times: int, tree: Path) -> AsyncIterator[Result]:
-    """All kinds of streams without drafts and with, on two and on three workers; long outputs of a real model."""
+async def run_long(
+    num_streams: int, num_tokens: int, times: int, tree: Path, only: Sequence[str] | None = None
+) -> AsyncIterator[Result]:
+    """All kinds of streams without drafts and with, on two and on three workers; long outputs of a real model. `only`:
+    beginnings of what is done, with `SmolLM2` for the real model; None: all."""
     asks = make_all_kinds(num_streams, num_tokens)
-    for num_workers, drafts in ((2, False), (3, True)):
+    acts = make_acts(times)
+    if only is not None:
+        acts = {name: act for name, act in acts.items() if name.startswith(tuple(only))}
+    for num_workers, drafts in ((2, False), (3, True)) if acts else ():
         shape = make_shape(num_streams, num_tokens, num_workers, drafts)
-        async for result in run_all(shape, asks, make_acts(times), tree):
+        async for result in run_all(shape, asks, acts, tree):
             result.name += f", {num_workers} workers{', drafts' if drafts else ''}"
             yield result
-    if (model := _real_model()) is not None:
+    if (only is None or "SmolLM2" in only) and (model := _real_model()) is not None:
         shape = replace(make_shape(REAL_STREAMS, REAL_TOKENS), model=str(model))
         asks = make_greedy(REAL_STREAMS, REAL_TOKENS, PROMPTS)
         async for result in run_all(shape, asks, {"moves": move_all(times, every_s=5.0)}, tree):

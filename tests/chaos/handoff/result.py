@@ -88,6 +88,8 @@ class Result:
     num_moved: int = 0
     pauses: list[float] = field(default_factory=list)
     """Of streams around moves, in seconds."""
+    gaps: list[float] = field(default_factory=list)
+    """Between any two pieces of a stream, of all whose reader is not slow, in seconds."""
     gap_s: float = 0.0
     """Median between two pieces of a stream that nothing is done to."""
     num_computed_again: int = 0
@@ -108,6 +110,8 @@ class Result:
             "moves_asked": self.num_asked,
             "moved": self.num_moved,
             "gap_p50_ms": round(1e3 * self.gap_s, 1),
+            "gap_p99_ms": round(1e3 * percentile(self.gaps, 99), 1),
+            "gap_max_ms": round(1e3 * max(self.gaps, default=0), 1),
             "pause_p50_ms": round(1e3 * percentile(self.pauses, 50), 1),
             "pause_p99_ms": round(1e3 * percentile(self.pauses, 99), 1),
             "pause_max_ms": round(1e3 * max(self.pauses, default=0), 1),

@@ -83,6 +83,7 @@ async def _judge(
     for outcome in outcomes:
         if not outcome.ask.is_slow:
             result.pauses += mover.pauses(name_of(outcome.lane), outcome.times)
+            result.gaps += [later - sooner for sooner, later in itertools.pairwise(outcome.times)]
     return result
 
 

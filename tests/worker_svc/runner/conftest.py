@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import platform
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.worker_svc.runner.cpu.made_libraries import kernels_for
 from tools.make_random_model import make_model
 from worker_svc.runner.attention.attention import native_kernels
-from worker_svc.runner.cpu.native import build
 from worker_svc.runner.cpu.native.kernels import Kernels
+from worker_svc.runner.cpu.shipped.isas import ISAS
 from worker_svc.runner.sampling import sampler
 
 torch.set_num_threads(1)
@@ -37,9 +37,7 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
         return native  # built again with the same option twice, it would have another name
     if platform.machine() != "x86_64":
         pytest.skip("these are other machines' CPUs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "OPTIONS", (*build.OPTIONS, f"-march={request.param}"))
-        return Kernels(ctypes.CDLL(str(build.built_library(build.find_compiler()))))
+    return kernels_for(next(isa for isa in ISAS if isa.name == request.param))
 
 
 @pytest.fixture(scope="session")

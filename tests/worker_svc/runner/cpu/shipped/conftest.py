@@ -1,4 +1,4 @@
-"""Shipped libraries, made once for these sources and kept between runs: that takes a minute or two."""
+"""Libraries as they are shipped."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.downloads import CACHE
+from tests.pairs import ALL_COMBINATIONS
+from tests.worker_svc.runner.cpu.made_libraries import folder_of_libraries
+from worker_svc.runner.cpu.flags import cpu_flags
 from worker_svc.runner.cpu.native import build
-from worker_svc.runner.cpu.shipped import make
-from worker_svc.runner.cpu.shipped.isas import ISAS
+from worker_svc.runner.cpu.shipped.isas import ISAS, runnable
 
 HERE = platform.machine()
 needs_compiler = pytest.mark.skipif(
@@ -19,10 +20,16 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
+LEAST = ("x86-64", "x86-64-v3")
+RUNNABLE = [
+    isa
+    for place, isa in enumerate(runnable(HERE, cpu_flags()))
+    if ALL_COMBINATIONS or not place or isa.name in LEAST
+]
+"""Kinds of CPU whose libraries run here: the best one and the least ones, in `make soak` all."""
+
+
 @pytest.fixture(scope="session")
 def libraries() -> Path:
-    """The folder of the real libraries for this machine."""
-    folder = CACHE / "kernels" / build.build_key(build.find_compiler())
-    if not (folder / "kernels.json").is_file():
-        make.make(folder, HERE)
-    return folder
+    """A folder of real libraries for this machine."""
+    return folder_of_libraries([isa for isa in ISAS if isa.machine == HERE] if ALL_COMBINATIONS else RUNNABLE)

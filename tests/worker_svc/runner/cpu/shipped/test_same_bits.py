@@ -10,25 +10,23 @@ import pytest
 import torch
 
 from tests.worker_svc.runner.cpu.kernel_parts import PARTS, Part
-from tests.worker_svc.runner.cpu.shipped.conftest import HERE, needs_compiler
+from tests.worker_svc.runner.cpu.shipped.conftest import RUNNABLE, needs_compiler
 from tests.worker_svc.runner.reference import make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.runner import torch_runner
 from worker_svc.runner.attention import attention
 from worker_svc.runner.cpu import optimize
-from worker_svc.runner.cpu.flags import cpu_flags
 from worker_svc.runner.cpu.native import build
 from worker_svc.runner.cpu.native.kernels import Kernels
 from worker_svc.runner.cpu.native.library import open_shipped
-from worker_svc.runner.cpu.shipped.isas import Isa, runnable
+from worker_svc.runner.cpu.shipped.isas import Isa
 from worker_svc.runner.cpu.shipped.manifest import read_manifest
 from worker_svc.runner.sampling import sampler
 
-HERE_RUNNABLE = runnable(HERE, cpu_flags())
 USERS = (attention, optimize, sampler, torch_runner)
 pytestmark = [needs_compiler, pytest.mark.slow, pytest.mark.timeout(900)]
-isas = pytest.mark.parametrize("isa", HERE_RUNNABLE, ids=lambda isa: isa.name)
+isas = pytest.mark.parametrize("isa", RUNNABLE, ids=lambda isa: isa.name)
 
 
 def shipped(libraries: Path, isa: Isa) -> Kernels:
@@ -81,7 +79,7 @@ def test_a_whole_model(
     dtype: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    best = shipped(libraries, HERE_RUNNABLE[0])
+    best = shipped(libraries, RUNNABLE[0])
     ours, our_cache = cache_after(best, model_dir(preset), dtype, monkeypatch)
     theirs, their_cache = cache_after(compiled(), model_dir(preset), dtype, monkeypatch)
     assert ours == theirs
