@@ -64,8 +64,8 @@ def check_lag(worker: Worker, theirs: WorkerTable) -> None:
         request, ref = mine.requests[slot], theirs.refs[slot]
         if request is None or ref is None or ref.attempt != request.attempt:
             continue
-        if mine.state[slot] == SlotState.IMPORTING:
-            continue  # what is known there of it comes from its source
+        if mine.state[slot] == SlotState.IMPORTING or theirs.status[slot] == SlotStatus.IMPORTED:
+            continue  # what is known there of it comes from its source, and is given up, maybe
         assert mine.num_output[slot] <= theirs.num_output(slot), f"slot {slot}: the scheduler's count leads"
         status = int(theirs.status[slot])
         if mine.state[slot] == SlotState.DECODE and status == SlotStatus.DECODE:
