@@ -34,7 +34,7 @@ class Found:
 
 
 def run(options: list[str]) -> dict[str, Found]:
-    """By request."""
+    """What each request found, by name."""
     plan, found = make_plan(make_parser().parse_args(options)), dict[str, Found]()
     plan.load.steady = "hits"
 
