@@ -65,7 +65,8 @@ def check_lag(worker: Worker, theirs: WorkerTable) -> None:
         if request is None or ref is None or ref.attempt != request.attempt:
             continue
         is_on_its_way = theirs.status[slot] in (SlotStatus.IMPORTING, SlotStatus.IMPORTED)
-        if mine.state[slot] == SlotState.IMPORTING or is_on_its_way:
+        is_given_up = mine.state[slot] == SlotState.RELEASING and is_on_its_way
+        if mine.state[slot] == SlotState.IMPORTING or is_given_up:
             continue  # what is known there of it comes from its source, and is given up, maybe
         assert mine.num_output[slot] <= theirs.num_output(slot), f"slot {slot}: the scheduler's count leads"
         status = int(theirs.status[slot])

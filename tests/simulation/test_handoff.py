@@ -86,7 +86,6 @@ def test_a_worker_that_drains_is_empty_while_its_requests_run_on() -> None:
     [
         (mutants.decoders_take_no_prompts, "roles", 0),
         (mutants.source_goes_on_behind_the_tail, "handoff calm", 0),
-        (mutants.unread_outputs_stay_behind, "handoff", 0),
         (mutants.last_block_stays_behind, "handoff calm", 0),
         (mutants.blocks_are_read_before_they_are_whole, "handoff calm", 0),
         (mutants.windows_begin_a_block_late, "handoff windows", 0),
@@ -97,7 +96,6 @@ def test_a_worker_that_drains_is_empty_while_its_requests_run_on() -> None:
         (mutants.state_stays_behind, "handoff states", 0),
         (mutants.imported_rows_run_alone, "handoff", 0),
         (mutants.frozen_rows_run_alone, "handoff", 0),
-        (mutants.gates_stay_open, "handoff", 0),
         (mutants.committed_when_it_is_ready, "handoff calm", 0),
         pytest.param(mutants.started_without_a_commit, "handoff calm", 0, marks=pytest.mark.soak),
         (mutants.grants_do_not_follow, "handoff calm", 0),
