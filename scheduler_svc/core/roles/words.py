@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isinf
+
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.roles.disaggregation import ALWAYS, Disaggregation
 from scheduler_svc.core.roles.interference import MoveEstimate
@@ -24,4 +26,6 @@ def explain_role(disaggregation: Disaggregation, request: Request, worker: Worke
 def _figures(estimate: MoveEstimate) -> str:
     if estimate is ALWAYS:
         return "as always"
+    if isinf(estimate.gain_s):
+        return "as its role says: what a step takes is not known yet"
     return f"which saves {estimate.gain_s:.3f} s and costs {estimate.price_s:.3f} s, as is predicted"

@@ -151,6 +151,18 @@ def test_behind_its_prompt_a_request_goes_to_who_decodes(
     assert pair.core.handoffs.counts.num_by_role == moves
 
 
+def test_what_moves_before_steps_are_known_says_so() -> None:
+    """PD4: no figure is told that nobody has."""
+    pair = with_roles()
+    request = pair.submit("r", 40)
+    pair.core.policies.next_look = 1e9
+    pair.core.policies.reported(pair.a, [request], 2.0)
+    assert request.handoff is not None
+    pair.step(A, 2.0)
+    sentence = explain(pair.core, request, 2.0).sentence
+    assert "what a step takes is not known yet" in sentence and "inf" not in sentence
+
+
 def test_a_role_is_the_process_own_until_somebody_says_another() -> None:
     """PD1: it outlives a link, and no process."""
     pair = with_roles()
