@@ -85,6 +85,11 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
             await abort(context, InvalidRequestError(message, field="worker_id"))
         elif int(request.role) not in set(WorkerRole):
             await abort(context, InvalidRequestError("it is both, prefill or decode", field="role"))
+        elif WorkerRole(request.role) is not WorkerRole.BOTH and not worker.info.kv_layout:
+            message = (
+                f"worker {request.worker_id} hands nothing over (--hand-off): it has no other role than both"
+            )
+            await abort(context, InvalidRequestError(message, field="role"))
         else:
             worker.role = WorkerRole(request.role)
             self._loop.tick()

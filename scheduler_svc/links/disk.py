@@ -12,7 +12,7 @@ from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.core.step.step import StepDecision
 from signalbox.protocol import columns
-from signalbox.protocol.hash_chain import HASH_BYTES
+from signalbox.protocol.hash_chain import split_hashes
 from signalbox.v1 import scheduler_pb2
 
 DISK_EVENTS = ("disk_news", "disk_loads_ended", "disk_stores_ended")
@@ -51,14 +51,7 @@ def take_disk_event(worker: Worker, event: scheduler_pb2.WorkerEvent) -> None:
 def parse_disk_news(message: scheduler_pb2.DiskNews) -> DiskNews:
     """What a worker says of its disk tier. ValueError for a name that is cut short."""
     groups = [
-        GroupNews(each.group, parse_names(each.added), parse_names(each.removed), each.block_ns / 1e3)
+        GroupNews(each.group, split_hashes(each.added), split_hashes(each.removed), each.block_ns / 1e3)
         for each in message.groups
     ]
     return DiskNews(message.begins, groups, message.is_off, message.base_us, message.token_ns / 1e3)
-
-
-def parse_names(raw: bytes) -> list[bytes]:
-    """16-byte names one behind the other. ValueError when one is cut short."""
-    if len(raw) % HASH_BYTES:
-        raise ValueError("a name of a content is cut short")
-    return [raw[at : at + HASH_BYTES] for at in range(0, len(raw), HASH_BYTES)]

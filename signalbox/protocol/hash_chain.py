@@ -46,3 +46,10 @@ def chain_hashes(root: bytes, token_ids: bytes, block_size: int) -> bytes:
         parent = block_hash(parent, view[start : start + size])
         hashes.append(parent)
     return b"".join(hashes)
+
+
+def split_hashes(raw: bytes) -> list[bytes]:
+    """The hashes that stand one behind the other. ValueError when one is cut short."""
+    if len(raw) % HASH_BYTES:
+        raise ValueError(f"a hash of {HASH_BYTES} bytes is cut short")
+    return [raw[at : at + HASH_BYTES] for at in range(0, len(raw), HASH_BYTES)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from signalbox.protocol import columns
-from signalbox.protocol.hash_chain import HASH_BYTES
+from signalbox.protocol.hash_chain import split_hashes
 from signalbox.v1 import scheduler_pb2
 from worker_svc.core.disk_orders import DiskOrders, NamedBlock
 
@@ -18,20 +18,14 @@ def parse_disk_orders(message: scheduler_pb2.SchedulerOutput) -> DiskOrders | No
         _parse_blocks(orders.loads),
         orders.most_us,
         _parse_blocks(orders.stores),
-        _parse_names(orders.drops),
+        split_hashes(orders.drops),
         orders.drops_all,
     )
 
 
 def _parse_blocks(message: scheduler_pb2.NamedBlocks) -> list[NamedBlock]:
     groups = columns.unpack(message.groups, columns.U8)
-    blocks, names = columns.unpack(message.block_ids, columns.U32), _parse_names(message.hashes)
+    blocks, names = columns.unpack(message.block_ids, columns.U32), split_hashes(message.hashes)
     if not len(groups) == len(blocks) == len(names):
         raise ValueError("groups, block_ids and hashes of the disk tier differ in length")
     return [NamedBlock(*each) for each in zip(groups, blocks, names, strict=True)]
-
-
-def _parse_names(raw: bytes) -> list[bytes]:
-    if len(raw) % HASH_BYTES:
-        raise ValueError("a hash is cut short")
-    return [raw[at : at + HASH_BYTES] for at in range(0, len(raw), HASH_BYTES)]

@@ -15,8 +15,8 @@ examples:
   signalbox role worker-2 decode
   signalbox role worker-1 both          # as it was
 
-Nothing is drained: what runs goes on, or is handed over where that pays. It works between workers that
-were started with --hand-off. The order is forgotten when the worker or the scheduler starts anew; the
+Nothing is drained: what runs goes on, or is handed over where that pays. Workers that were
+started without --hand-off have no role. The order is forgotten when the worker or the scheduler starts anew; the
 worker's own setting is --role.
 """
 
