@@ -34,6 +34,8 @@ def feed(
     What is known of prompts goes ahead of the tokens and ends of the same step. Raises ValueError for broken columns.
     """
     speaker = _Speaker(table, worker_id, identity)
+    for found in batch.found:
+        speaker.says(found.attempt, 0, 0, Session.on_found, found.num_cached_tokens)
     for part in batch.prompt_logprobs:
         speaker.says(
             part.attempt, part.leg, len(part.tokens), Session.on_prompt_logprobs, part.start, part.tokens

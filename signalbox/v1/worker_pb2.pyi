@@ -58,7 +58,7 @@ class StreamOutputsResponse(_message.Message):
     def __init__(self, worker_instance: _Optional[str] = ..., log_number: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[OutputBatch, _Mapping]]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
 
 class OutputBatch(_message.Message):
-    __slots__ = ("sequence", "attempts", "starts", "counts", "token_ids", "finished", "logprobs", "prompt_logprobs", "vectors", "legs")
+    __slots__ = ("sequence", "attempts", "starts", "counts", "token_ids", "finished", "logprobs", "prompt_logprobs", "vectors", "legs", "found")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     STARTS_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +69,7 @@ class OutputBatch(_message.Message):
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
     LEGS_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     attempts: bytes
     starts: bytes
@@ -79,7 +80,16 @@ class OutputBatch(_message.Message):
     prompt_logprobs: _containers.RepeatedCompositeFieldContainer[OutputPromptLogprobs]
     vectors: _containers.RepeatedCompositeFieldContainer[OutputVector]
     legs: bytes
-    def __init__(self, sequence: _Optional[int] = ..., attempts: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., finished: _Optional[_Iterable[_Union[OutputFinished, _Mapping]]] = ..., logprobs: _Optional[_Iterable[_Union[OutputLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[OutputPromptLogprobs, _Mapping]]] = ..., vectors: _Optional[_Iterable[_Union[OutputVector, _Mapping]]] = ..., legs: _Optional[bytes] = ...) -> None: ...
+    found: _containers.RepeatedCompositeFieldContainer[OutputFound]
+    def __init__(self, sequence: _Optional[int] = ..., attempts: _Optional[bytes] = ..., starts: _Optional[bytes] = ..., counts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., finished: _Optional[_Iterable[_Union[OutputFinished, _Mapping]]] = ..., logprobs: _Optional[_Iterable[_Union[OutputLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[OutputPromptLogprobs, _Mapping]]] = ..., vectors: _Optional[_Iterable[_Union[OutputVector, _Mapping]]] = ..., legs: _Optional[bytes] = ..., found: _Optional[_Iterable[_Union[OutputFound, _Mapping]]] = ...) -> None: ...
+
+class OutputFound(_message.Message):
+    __slots__ = ("attempt", "num_cached_tokens")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    NUM_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    num_cached_tokens: int
+    def __init__(self, attempt: _Optional[int] = ..., num_cached_tokens: _Optional[int] = ...) -> None: ...
 
 class OutputFinished(_message.Message):
     __slots__ = ("attempt", "reason", "num_output_tokens", "error", "leg")

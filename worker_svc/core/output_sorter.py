@@ -69,6 +69,7 @@ class OutputSorter:
         owners = self._frontend_of[new.slots]
         logprobs = logprobs_by_slot(new, sampled)
         others = self._frontend_of[[*ended, *prompts.logprobs]] if ended or prompts.logprobs else ()
+        found = self._found(new, prompts)
         legs = self._legs(new.slots) | self._legs([*ended, *prompts.logprobs])
         concerned = {*owners.tolist(), *map(int, others)}
         outputs = []
@@ -89,6 +90,7 @@ class OutputSorter:
                     ],
                     vectors=self._of_frontend(prompts.vectors, number),
                     legs=dict(self._of_frontend(legs, number)),
+                    found=self._of_frontend(found, number),
                 )
             )
         return outputs
@@ -107,6 +109,11 @@ class OutputSorter:
             finished=[self._finished(slot)],
             legs=dict(zip([ref.attempt], self._legs([slot]).values(), strict=False)),
         )
+
+    def _found(self, new: NewTokens, prompts: PromptResults) -> dict[int, int]:
+        """Prompt tokens that were found computed, by slot, of the slots of which nothing has been said yet."""
+        first = [*new.slots[new.starts == 0].tolist(), *prompts.vectors]
+        return {slot: int(self._table.num_found[slot]) for slot in first if self._table.num_found[slot]}
 
     def _legs(self, slots: list[int] | I32) -> dict[int, int]:
         """The legs that are not 0, by slot."""

@@ -235,3 +235,5 @@ class FrontendOutput:
     """(attempt, result of a pooling request), which ends with it"""
     legs: dict[int, int] = field(default_factory=dict)
     """Legs that are not 0, by attempt (HO10)."""
+    found: list[tuple[int, int]] = field(default_factory=list)
+    """(attempt, prompt tokens found computed), of those whose first outputs these are and that found some"""

@@ -217,6 +217,8 @@ def build_outputs(output: FrontendOutput, sequence: int) -> worker_pb2.OutputBat
     legs = output.legs
     if legs:
         message.legs = columns.pack((legs.get(each, 0) for each in output.attempts.tolist()), columns.U32)
+    for attempt, num_found in output.found:
+        message.found.add(attempt=attempt, num_cached_tokens=num_found)
     for attempt, reason, count, failure in output.finished:
         finished = message.finished.add(
             attempt=attempt,

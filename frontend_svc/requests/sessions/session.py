@@ -183,12 +183,17 @@ class Session:
         self.legs.name(leg, worker_id)
         if self.worker_id == worker_id:
             self._goes_on_under(identity)
-        if self.losses.num_losses == 0 and leg == 0:
-            self.num_cached_tokens = min(num_cached_tokens, self.request.num_prompt_tokens)
+        if leg == 0:
+            self.on_found(attempt, num_cached_tokens)
         self._deltas.accept()
         for said in self.legs.take_due():
             if self._is_current(attempt) and self._counts(said):
                 said.take()
+
+    def on_found(self, attempt: int, num_cached_tokens: int) -> None:
+        """So many tokens of the prompt were computed already. Of a later attempt they may be its own."""
+        if self._is_current(attempt) and not self.losses.num_losses:
+            self.num_cached_tokens = min(num_cached_tokens, self.request.num_prompt_tokens)
 
     def hear(self, leg: int, worker_id: str, identity: ModelIdentity = UNSAID) -> Hearing:
         """A worker says something of the current attempt under this leg; what becomes of it."""

@@ -61,7 +61,8 @@ async def run(ring: Ring, name: str, asks: Sequence[Ask], reference: Reference, 
     result = await _judge(ring, name, lanes.outcomes, reference, mover, before)
     result.gap_s = reference.gap_s
     again = prompts.num_tokens - reference.num_prompt_tokens
-    result.num_computed_again = again - int(result.handoffs.get(COMMITTED, 0))
+    # A request that its client leaves before its first step at the target leaves that one token uncomputed.
+    result.num_computed_again = max(0, again - int(result.handoffs.get(COMMITTED, 0)))
     return result
 
 

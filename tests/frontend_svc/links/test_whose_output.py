@@ -102,3 +102,21 @@ def test_what_is_left_out_is_told_once(table: SessionTable, caplog: pytest.LogCa
     assert [record.getMessage() for record in caplog.records] == [
         f"request r is on worker {OURS}: what worker {OTHER} says of it is left out"
     ]
+
+
+def test_what_a_prompt_found_is_known_without_the_scheduler_s_word(
+    table: SessionTable, recorder: Recorder
+) -> None:
+    """A short request ends before that comes."""
+    session = table.open(make_request())
+    batch = make_batch(1, [Row(session.attempt, 0, [5], reason=STOP)])
+    batch.found.add(attempt=session.attempt, num_cached_tokens=2)
+    outputs.feed(batch, table, 1.0, OURS)
+    assert [end.num_cached_tokens for end in recorder.ended] == [2]
+
+
+def test_a_later_attempt_finds_its_own_tokens(table: SessionTable) -> None:
+    session = placed(table)
+    session.lose("gone", LossCause.OUTPUT_LOST)
+    session.on_found(session.attempt, 2)
+    assert session.num_cached_tokens == 0

@@ -40,3 +40,31 @@ def test_a_slot_that_is_taken_over_is_the_next_frontends() -> None:
     _, (output,) = run(core, runner, StepDelta(1, 1, started=[start(0, [0], 3)]))
     assert (output.frontend_instance, output.attempts.tolist()) == ("a", [3])
     assert np.array_equal(output.starts, [0])
+
+
+def test_what_a_prompt_found_is_said_with_its_first_outputs() -> None:
+    """The scheduler's word for it may come behind the end of a short request."""
+    core, runner = make_core()
+    for slot in range(3):
+        core.add(replace(new(slot, [slot + 1, *range(2, 8)]), ref=RequestRef(f"r{slot}", slot + 1, "f")))
+    starts = [
+        replace(start(slot, [2 * slot, 2 * slot + 1], 7 - found), start=found)
+        for slot, found in enumerate((4, 0, 4))
+    ]
+    _, (first,) = run(core, runner, StepDelta(1, 1, started=starts[:2]))
+    assert first.found == [(1, 4)]
+    _, (second,) = run(core, runner, StepDelta(2, 2, started=starts[2:]))
+    assert second.found == [(3, 4)], "and never again"
+
+
+def test_a_preempted_request_found_what_it_found_first() -> None:
+    core, _ = make_core()
+    core.add(new(0, [1, 2, 3, 4, 5]))
+    table = core.table
+    table.start(0, np.array([0, 1], np.int32), 4)
+    table.preempt(0)
+    table.start(0, np.array([0, 1], np.int32), 0)
+    assert table.num_found[0] == 4
+    table.legs[0] = 2
+    table.fill(new(0, [1, 2, 3, 4, 5]))
+    assert table.num_found[0] == 0

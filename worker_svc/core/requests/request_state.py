@@ -90,6 +90,8 @@ class RequestTable:
         self.metas: list[bytes] = [b""] * num_slots
         self.legs = np.zeros(num_slots, np.uint32)
         """How often the right to run the attempt was given, when it was given to us (HO2)."""
+        self.num_found = np.zeros(num_slots, np.int32)
+        """Prompt tokens that its first step found computed; a preemption does not change that. 0 in higher legs."""
         self.payloads: list[bytes] = [b""] * num_slots
         """A serialized RequestPayload without tokens: how they are chosen, for whoever takes the request over."""
         self.finish_reasons = np.zeros(num_slots, np.uint8)
@@ -150,6 +152,7 @@ class RequestTable:
         self.metas[slot], self.legs[slot] = meta, leg
         self.failures[slot] = None
         self.withdrawn[slot] = False
+        self.num_found[slot] = 0
 
     def start(
         self,
@@ -160,6 +163,8 @@ class RequestTable:
     ) -> None:
         """Gives a slot a whole block table, and those of other groups from their first blocks on. `start` positions
         are computed already."""
+        if self.status[slot] == SlotStatus.PREPARING and not self.legs[slot]:
+            self.num_found[slot] = start
         self.status[slot] = SlotStatus.PREFILL
         self.prefill_target[slot] = self.num_tokens[slot]
         self.give_blocks(slot, blocks, groups)
