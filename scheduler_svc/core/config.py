@@ -84,6 +84,9 @@ class SchedulerConfig(BaseModel):
     """How many steps of other workers may leave it."""
     affinity_min_tokens: PositiveInt = 64
     """Cached tokens that make another worker worth waiting for."""
+    balance_wait_ms: NonNegativeFloat = 200.0
+    """How long a request may be left for a worker that has fewer requests, and steps enough in flight, in
+    milliseconds."""
     max_inflight_steps: int = Field(default=2, ge=1, le=16)
     """Steps sent ahead per worker: 1 is synchronous scheduling, 2 is asynchronous."""
     just_in_time_steps: bool = True

@@ -1,4 +1,4 @@
-"""For whom a waiting request is kept: the worker that has its prefix cached."""
+"""For whom a waiting request is kept: the worker that has its prefix cached, or fewer requests."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ class Affinity:
     """Worker that has most of the prompt cached; None: no worker's cache is worth waiting for."""
     until: float | None = None
     """Until when it may be waited for, in seconds of the scheduler's clock; None: not looked for yet."""
+    balanced_until: float | None = None
+    """Until when workers that have fewer requests may be waited for; None: none was yet."""
     num_times_left: int = 0
     """Steps of other workers that left the request to it."""
 

@@ -11,6 +11,9 @@ from scheduler_svc.core.roles.prompts import has_roles, rivals_for_prompt
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.bursts import num_due
 
+FEWER = 2
+"""Requests that a worker has to have fewer to be waited for."""
+
 
 def candidates(
     worker: Worker,
@@ -64,10 +67,21 @@ def _should_take(
         other.load < worker.load
         and other.attached
         and other.can_run(request)
-        and num_due(other) < config.max_inflight_steps
+        and (num_due(other) < config.max_inflight_steps or _waits_for(other, worker, request, config, now))
         and _has_room(other, request, config)
         for other in others
     )
+
+
+def _waits_for(other: Worker, worker: Worker, request: Request, config: SchedulerConfig, now: float) -> bool:
+    """The other one has steps enough in flight, and so many fewer requests that it is waited for, for a short time:
+    else whoever is asked first takes all that comes at once."""
+    if not other.is_well or other.load + FEWER > worker.load:
+        return False
+    affinity = request.affinity
+    if affinity.balanced_until is None:
+        affinity.balanced_until = now + config.balance_wait_ms / 1e3
+    return now < affinity.balanced_until
 
 
 def _preferred(
