@@ -28,6 +28,7 @@ EDGES = (
     "cli/explanation_view.py",
     "cli/commands/service/status.py",
     "guardian/telling.py",
+    "ranks/*",
     "relay/*",
     "steps/*",
     "step_loop.py",

@@ -67,6 +67,9 @@ class WorkerSettings(MetricsSettings):
     threads: int | None = Field(None, ge=1)
     """Most CPU threads of the model; steps of few tokens may take fewer. Unset: one for each physical
     core, or what a quota allows; one less where the services would have none left. The log says why."""
+    tensor_parallel: int = Field(1, ge=1, le=64)
+    """Processes of this host among which the model is divided: each has a part of its weights and of its KV cache, and
+    `threads` is for each of them."""
     num_blocks: int | None = Field(None, ge=1)
     """KV blocks. Unset: kv_cache_memory or gpu_memory_utilization, else a share of the free memory."""
     num_host_blocks: int = Field(0, ge=0)
@@ -183,6 +186,11 @@ class WorkerSettings(MetricsSettings):
         return Role.RELAY if self.behind_relay else Role.SCHEDULER
 
     @property
+    def num_ranks(self) -> int:
+        """Processes that have a part of the model."""
+        return self.tensor_parallel
+
+    @property
     def drain_time_s(self) -> float:
         """Seconds for what runs here when the worker is told to stop."""
         return self.drain_s if self.drain_s is not None else HAND_OVER_S * self.hand_off
@@ -218,6 +226,23 @@ class WorkerSettings(MetricsSettings):
     def _has_a_role_that_it_can_play(self) -> WorkerSettings:
         if self.role != "both" and not self.hand_off:
             raise ValueError(f"--role {self.role} needs --hand-off: requests move behind their prompts")
+        return self
+
+    @model_validator(mode="after")
+    def _divides_what_can_be_divided(self) -> WorkerSettings:
+        if self.num_ranks == 1:
+            return self
+        refused = {
+            "runner": (self.runner == "sim", "the sim runner has no weights"),
+            "device": (self.device == "cuda", "several ranks run on CPUs, so far"),
+            "attention": (self.attention == "triton", "several ranks run without it, so far"),
+            "quantization": (self.quantization in ("int8", "int4"), "each rank has plain weights, so far"),
+            "hand_off": (self.hand_off, "requests stay with the ranks that have their blocks, so far"),
+            "kv_disk": (self.kv_disk is not None, "blocks in parts are not on disk, so far"),
+        }
+        for name, (is_set, reason) in refused.items():
+            if is_set:
+                raise ValueError(f"{flag_of(name)} does not go with --tensor-parallel: {reason}")
         return self
 
     @model_validator(mode="after")

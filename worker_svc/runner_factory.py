@@ -22,7 +22,10 @@ from worker_svc.runner.sim.failures import SimFailures
 from worker_svc.runner.sim.model import SimDrafter, SimRunner, SimTiming
 
 if TYPE_CHECKING:
+    from worker_svc.ranks.runners import FollowingRunner
     from worker_svc.runner.draft_model import LoadedDraft
+    from worker_svc.runner.split.communicator import Communicator
+    from worker_svc.runner.torch_runner import TorchRunner
 
 SIM_NUM_BLOCKS = 4096
 SIM_MAX_MODEL_LEN = 4096
@@ -94,23 +97,72 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     with collector_off():
         from worker_svc.runner.encoder.loading import is_encoder  # noqa: PLC0415
         from worker_svc.runner.errors import ModelLoadError  # noqa: PLC0415
-        from worker_svc.runner.model.kept_weights import Quantization  # noqa: PLC0415
         from worker_svc.runner.torch_runner import TorchRunner  # noqa: PLC0415
 
     try:
         if is_encoder(settings.model):
+            if settings.num_ranks > 1:
+                raise StartupError("--tensor-parallel is for models that generate, and this is an encoder")
             return _encoder(settings), None
     except ModelLoadError as error:
         raise StartupError(str(error)) from None
 
+    if settings.num_ranks > 1:
+        return _leading(settings)
     runner_class: Callable[..., TorchRunner] = TorchRunner
     if settings.device == "cuda" or settings.attention == "triton":
         from worker_svc.runner.cuda.runner import CudaRunner  # noqa: PLC0415
 
         runner_class = partial(CudaRunner, attention=settings.attention)
-    speculation = parse_speculation(settings.speculative) if settings.speculative else None
+    return _made_by(runner_class, settings)
+
+
+def _leading(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
+    """The runner of rank 0, with the other ranks behind it."""
+    from worker_svc.ranks.errors import GroupBrokenError  # noqa: PLC0415
+    from worker_svc.ranks.runners import LeadingRunner  # noqa: PLC0415
+    from worker_svc.ranks.starting import starting_group  # noqa: PLC0415
+    from worker_svc.runner.split.split import Split  # noqa: PLC0415
+
+    own = settings.model_copy(update={"threads": _threads_of_rank(settings)})
+    leader = None
     try:
-        draft = _load_draft(settings) if speculation and speculation.method == "draft" else None
+        with starting_group(own) as (leader, ranks):
+            return _made_by(partial(LeadingRunner, leader=leader, split=Split(ranks)), own)
+    except GroupBrokenError as error:
+        raise StartupError(str(error)) from None
+    except RuntimeError as error:  # a collective that another rank has left
+        failure = None if leader is None else leader.failure
+        raise StartupError(str(failure or error)) from error
+
+
+def make_following_runner(settings: WorkerSettings, ranks: Communicator) -> FollowingRunner:
+    """The runner of a rank but the first. Raises StartupError as `make_runner` does."""
+    from worker_svc.ranks.runners import FollowingRunner  # noqa: PLC0415
+    from worker_svc.runner.split.split import Split  # noqa: PLC0415
+
+    runner, _ = _made_by(partial(FollowingRunner, split=Split(ranks)), settings, has_drafter=False)
+    assert isinstance(runner, FollowingRunner), "it was made by that class"
+    return runner
+
+
+def _threads_of_rank(settings: WorkerSettings) -> int:
+    """Threads of each rank: those of the machine are divided."""
+    return settings.threads or max(1, tell_threads(None) // settings.num_ranks)
+
+
+def _made_by(
+    runner_class: Callable[..., TorchRunner], settings: WorkerSettings, *, has_drafter: bool = True
+) -> tuple[TorchRunner, Drafter | None]:
+    """The runner as settings want it, and what makes its drafts: where it `has_drafter`, and drafts were asked for."""
+    from worker_svc.runner.errors import ModelLoadError  # noqa: PLC0415
+    from worker_svc.runner.model.kept_weights import Quantization  # noqa: PLC0415
+
+    speculation = parse_speculation(settings.speculative) if settings.speculative else None
+    has_draft_model = speculation is not None and speculation.method == "draft" and has_drafter
+    assert settings.model is not None
+    try:
+        draft = _load_draft(settings) if has_draft_model else None
         runner = runner_class(
             settings.model,
             served_model_name=settings.served_model_name or settings.model.name,
@@ -140,6 +192,8 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     if speculation is None:
         return runner, None
     runner.info = replace(runner.info, max_draft_tokens=speculation.num_drafts)
+    if not has_drafter:
+        return runner, None
     if draft is None:
         return runner, NgramDrafter(settings.ngram_min, settings.ngram_max)
     return runner, draft.on(runner)

@@ -13,7 +13,7 @@ from signalbox.telemetry.spans import Tracer
 from signalbox.v1 import scheduler_pb2
 from worker_svc import metrics
 from worker_svc.config import WorkerSettings
-from worker_svc.core.batch import HandoffRunner, ModelRunner, RunnerInfo
+from worker_svc.core.batch import GroupRunner, HandoffRunner, ModelRunner, RunnerInfo
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.faults.unfit import UnfitError
 from worker_svc.core.handoff.orders import WorkerName
@@ -59,6 +59,7 @@ class Worker:
         """address: where frontends find us. mark: where the guardian finds which step runs. servicer: by which other
         workers read what is handed over to them."""
         self._settings, self._outputs, self._tracer = settings, outputs, tracer
+        self._runner = runner
         self._loop = asyncio.get_running_loop()
         self._disk = make_disk_tier(settings, runner, self._in_loop(self._tell_event))
         self._core = WorkerCore(runner.info, runner.info.num_slots, drafter, settings.bad_row_limit)
@@ -151,6 +152,8 @@ class Worker:
         that hangs asks for a restart: a scheduler that is gone comes back."""
         steps, link = self._steps, self._link
         while True:
+            if isinstance(self._runner, GroupRunner) and self._runner.failure is not None:
+                raise self._runner.failure
             if steps.failure is not None:
                 raise steps.failure  # requests go on elsewhere, and whoever runs us starts a new process
             alive = steps.step_age_s < self._settings.step_timeout_s
@@ -179,6 +182,8 @@ class Worker:
             self._preparation.close()
         if self._disk is not None:
             self._disk.close(STOP_S)
+        if isinstance(self._runner, GroupRunner):
+            self._runner.close()
 
     def metrics(self) -> Iterator[Metric]:
         """The state, as somebody scrapes it."""

@@ -318,6 +318,18 @@ class HandoffRunner(ModelRunner, Protocol):
         such state."""
 
 
+@runtime_checkable
+class GroupRunner(ModelRunner, Protocol):
+    """A runner of several processes, of which this is the first."""
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the others have ended, also while nothing runs; None: they have not."""
+
+    def close(self) -> None:
+        """Ends the others."""
+
+
 class Launched(Protocol):
     """A batch on its way."""
 

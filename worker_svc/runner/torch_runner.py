@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -40,6 +41,7 @@ from worker_svc.runner.runner_info import runner_info
 from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums, with_bad_readings
 from worker_svc.runner.sampling.prompt_results import read_prompts, score_prompts
 from worker_svc.runner.sampling.sampler import sample
+from worker_svc.runner.split.split import Split
 from worker_svc.transfer.block_memory import BlockMemory
 
 logger = logging.getLogger(__name__)
@@ -86,6 +88,7 @@ class TorchRunner:
         max_draft_tokens: int = 0,
         has_groups: bool = True,
         shares_blocks: bool = False,
+        split: Split | None = None,
     ) -> None:
         """Loads and checks the model and takes the memory of its KV cache. ModelLoadError if that fails.
 
@@ -99,13 +102,14 @@ class TorchRunner:
         usual, or as have room. num_checkpoints: of recurrent states; None: as have room; 0: prompts begin at their
         first token. mean_request_tokens: length that the cache is divided for, where layers have windows; None: as
         usual. max_draft_tokens: most drafts of a step. has_groups: False: batches have tables of one group alone.
-        shares_blocks: other workers of this machine can be let read the cache.
+        shares_blocks: other workers of this machine can be let read the cache. split: this process has a part of the
+        model, and runs with those that have the others; None: all of it.
         """
         check_at_least_one(num_blocks=num_blocks, block_size=block_size, threads=threads)
         self._threads = ThreadLimit(None if threads is None else StepThreads([threads], threads))
         self._threads.apply(1)
         cache_size = CacheSize(num_blocks, kv_cache_memory, gpu_memory_utilization)
-        path = Path(model_dir)
+        path, self._split = Path(model_dir), split
         self.model = self._load(path, dtype, quantization, device, block_size, max_model_len)
         maker = CacheMaker.of(
             self.model,
@@ -149,7 +153,8 @@ class TorchRunner:
         )
         self.blocks = BlockBytes(self._cache, 1 + len(self.info.groups), self.model.device)
         self._forward = forward_of(self.model, self.info.max_model_len)
-        if threads is not None and self.model.device.type == "cpu":
+        # Ranks make the same calls, and here how many there are is decided by time.
+        if threads is not None and split is None and self.model.device.type == "cpu":
             chosen = choose_threads(threads, self._run_one_token)
             self._threads = ThreadLimit(chosen)
             logger.info("threads of a step: %d for few tokens, %d for many", chosen.few, threads)
@@ -271,7 +276,8 @@ class TorchRunner:
 
     def _identify(self, path: Path) -> ModelIdentity:
         model = self.model
-        choices = ", ".join(part for part in (model.kept, model.rope) if part)
+        split = "" if self._split is None else self._split.told
+        choices = ", ".join(part for part in (model.kept, model.rope, split) if part)
         attention_name = self._batch_class.__name__
         return identify(path, model.module, model.dtype, model.device, choices, attention_name)
 
@@ -284,7 +290,7 @@ class TorchRunner:
         block_size: int,
         max_model_len: int | None,
     ) -> LoadedModel:
-        return load_checked(path, dtype, device, block_size, quantization, max_model_len)
+        return load_checked(path, dtype, device, block_size, quantization, max_model_len, self._split)
 
     def _to_device(self, values: NDArray[np.int32]) -> torch.Tensor:
         return torch.from_numpy(values).to(self.model.device, torch.int64)
@@ -314,10 +320,16 @@ def load_checked(
     block_size: int,
     quantization: Quantization = Quantization.AUTO,
     max_model_len: int | None = None,
+    split: Split | None = None,
 ) -> LoadedModel:
     """The model with its modules swapped for faster ones if that gives the same logits, else as it is."""
     form = served_quantization(quantization, dtype)
-    model = load_model(path, dtype=dtype, device=device, quantization=form, max_model_len=max_model_len)
+    if split is not None:
+        if quantization in ROUNDED_BITS:
+            raise ModelLoadError(f"quantization {quantization} is not served by several ranks.")
+        form = Quantization.NONE
+    load = partial(load_model, path, dtype=dtype, device=device, max_model_len=max_model_len, split=split)
+    model = load(quantization=form)
     check_chunks(model.module, block_size)
     if form in ROUNDED_BITS and model.num_kept <= 1:
         raise ModelLoadError(
@@ -329,14 +341,15 @@ def load_checked(
         try:
             fuse_kept_experts(model.module)
             expected = eager_logits(model)
-            optimize(model.module, model.dtype)
+            with contextlib.nullcontext() if split is None else split.swapping():
+                optimize(model.module, model.dtype, is_split=split is not None)
             check_paged_attention(model, block_size, expected)
             return model
         except Exception as error:  # whatever it is: the model's own modules may still do
             if model.num_kept and quantization != Quantization.AUTO:
                 raise ModelLoadError(f"{path} cannot be served in {quantization}: {error}") from error
             logger.warning("The model runs without fused modules, which is slower: %s", error)
-        model = load_model(path, dtype=dtype, device=device, max_model_len=max_model_len)
+        model = load()
     check_paged_attention(model, block_size)
     return model
 

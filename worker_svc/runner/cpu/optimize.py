@@ -46,10 +46,11 @@ Swap = Callable[[nn.Module], nn.Module | None]
 
 
 @torch.inference_mode()
-def optimize(model: nn.Module, dtype: torch.dtype) -> None:
+def optimize(model: nn.Module, dtype: torch.dtype, *, is_split: bool = False) -> None:
     """Swaps what is known in a model on the CPU, and drops the weights that are then not needed any more.
 
-    Every swapped part but attention was compared with the original; the probe compares the whole.
+    Every swapped part but attention was compared with the original; the probe compares the whole. is_split: sums over
+    ranks stand between its parts, so that no call computes all layers.
     """
     drop_expansion(model)
     if dtype not in DTYPES:
@@ -59,7 +60,7 @@ def optimize(model: nn.Module, dtype: torch.dtype) -> None:
         swaps: list[Swap] = [swap_linear]
     elif uses_dot(kernels, dtype):
         swaps = [
-            decoder_swap(kernels),
+            *([] if is_split else [decoder_swap(kernels)]),
             *fused_swaps(kernels),
             kept_swap(kernels),
             latent_swap(kernels),

@@ -117,6 +117,19 @@ class CacheMaker:
         return self._need.requests_of(num_host_blocks)
 
     def _layout(self, batch_class: type[PagedBatch], *, has_groups: bool) -> CacheLayout:
+        layout, split = self._own_layout(batch_class, has_groups=has_groups), self._model.split
+        if split is None or self._size.num_blocks is not None:
+            return layout
+        # All ranks have as many: the least that any of them has room for (RK8).
+        num_blocks = split.ranks.least(layout.num_blocks)
+        shapes, itemsize = self._model.layer_shapes, self._model.dtype.itemsize
+        return (
+            with_blocks(shapes, num_blocks, self._need, itemsize)
+            if has_groups
+            else one_group(shapes, num_blocks)
+        )
+
+    def _own_layout(self, batch_class: type[PagedBatch], *, has_groups: bool) -> CacheLayout:
         model, need, num_blocks = self._model, self._need, self._size.num_blocks
         shapes, itemsize = model.layer_shapes, model.dtype.itemsize
         if num_blocks is not None:
@@ -149,7 +162,10 @@ class CacheMaker:
     def _cache_bytes(self, batch_class: type[PagedBatch]) -> int:
         device, size, need = self._model.device, self._size, self._need
         if size.gpu_utilization is None:
-            return default_cache_bytes(device) if size.num_bytes is None else size.num_bytes
+            if size.num_bytes is not None:
+                return size.num_bytes
+            split = self._model.split
+            return default_cache_bytes(device) // (1 if split is None else split.ranks.num_here)
         if device.type != "cuda":
             raise ModelLoadError(
                 "gpu_memory_utilization is for a GPU; kv_cache_memory sizes the cache on a CPU."

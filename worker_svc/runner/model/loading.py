@@ -35,6 +35,7 @@ from worker_svc.runner.model.scored_model import with_label_head
 from worker_svc.runner.model.support import OTHER_NAMES, OWN_ATTENTION, RECURRENT, check_config
 from worker_svc.runner.recurrent.layers import layout_of, serve_recurrent
 from worker_svc.runner.recurrent.layout import StateLayout
+from worker_svc.runner.split.split import Split
 from worker_svc.weights.source import WeightSource, open_weights
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,8 @@ class LoadedModel:
     """What its recurrent layers keep of each sequence; empty: it has none."""
     rope: str = ""
     """Which of its rope's factors were chosen by `max_model_len`; empty: there was no choice."""
+    split: Split | None = None
+    """This rank's part of it; None: it is here as a whole."""
 
 
 def load_model(
@@ -81,11 +84,13 @@ def load_model(
     device: str = "cpu",
     quantization: Quantization = Quantization.NONE,
     max_model_len: int | None = None,
+    split: Split | None = None,
 ) -> LoadedModel:
     """Loads `model_dir` (config.json and safetensors). Nothing is fetched, and no code in the directory runs.
 
     `dtype` is auto, float32 or bfloat16. With a `quantization`, linear layers may be `QuantisedLinear`, to be packed.
-    `max_model_len` chooses the factors of longrope; None: requests may be as long as the model was made for.
+    `max_model_len` chooses the factors of longrope; None: requests may be as long as the model was made for. `split`:
+    this process has a part of it alone; None: all of it.
     ModelLoadError if the directory or a setting cannot be served.
     """
     if not model_dir.is_dir():
@@ -99,7 +104,7 @@ def load_model(
     head = read_label_head(model_dir, text_config)
     kind = head.kind if head else HeadKind.WORDS
     module, num_kept, told = _load_module(
-        model_dir, text_config, source, chosen_dtype, chosen_device, kind, quantization
+        model_dir, text_config, source, chosen_dtype, chosen_device, kind, quantization, split
     )
     if head is not None:
         module = with_label_head(module, head)
@@ -127,6 +132,7 @@ def load_model(
         kept=told,
         state_layout=layout_of(recurrent),
         rope=rope,
+        split=split,
     )
 
 
@@ -227,6 +233,7 @@ def _load_module(
     device: torch.device,
     kind: HeadKind,
     quantization: Quantization,
+    split: Split | None,
 ) -> tuple[Any, int, str]:
     """The module by transformers' own code: only that knows how a family's checkpoint becomes its parameters. And how
     many of its layers have kept their whole numbers, and in which form."""
@@ -236,6 +243,8 @@ def _load_module(
     try:
         config = _read_config(model_dir, text_config)
         model_class = _model_class(config, kind)
+        if split is not None:
+            source = split.localise(config, source)
         if quantization != Quantization.NONE:
             round_matrix = rounding(native_kernels())
             kept = KeptWeights(quantization, _without_numbers(model_class, config), fits, round_matrix)
@@ -265,7 +274,16 @@ def _load_module(
     missing = sorted(report["missing_keys"])
     if missing:
         raise ModelLoadError(f"{model_dir} lacks the weight {missing[0]} ({len(missing)} are missing).")
+    mismatched = sorted(report["mismatched_keys"])
+    if mismatched:
+        name, stored, wanted = mismatched[0]
+        raise ModelLoadError(
+            f"{model_dir} has the weight {name} in the shape {list(stored)}, but its config.json says {list(wanted)} "
+            f"({len(mismatched)} such weights)."
+        )
     serve_llama4(module)
+    if split is not None:
+        split.join(module)
     if kept is None:
         return module, 0, ""
     told = kept.told

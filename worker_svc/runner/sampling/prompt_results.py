@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -25,12 +27,27 @@ def score_prompts(head: ModelHead, captured: CapturedStates, batch: Batch) -> di
     targets = batch.tokens[slots, batch.positions[queries] + 1].astype(np.int64)
     counts = batch.sampling.num_prompt_logprobs[slots]
     tokens: list[TokenLogprobs] = []
+    for part, logits in _scored_logits(head, captured, queries):
+        tokens += token_logprobs(logits.float(), targets[part], counts[part])
+    return _split(tokens, batch.scored)
+
+
+def follow_scores(head: ModelHead, captured: CapturedStates, batch: Batch) -> None:
+    """Makes the logits that `score_prompts` makes at the rank that reads them: a part of each is ours."""
+    if batch.scored:
+        queries = np.concatenate([np.arange(span.start, span.end) for span in batch.scored])
+        for _ in _scored_logits(head, captured, queries):
+            pass
+
+
+def _scored_logits(
+    head: ModelHead, captured: CapturedStates, queries: NDArray[np.integer]
+) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Logits of query tokens, some at a time."""
     at_once = max(1, LOGITS_AT_ONCE // head.vocab_size)
     for first in range(0, len(queries), at_once):
         part = slice(first, first + at_once)
-        logits = head.logits(captured, torch.from_numpy(queries[part]).to(captured.hidden.device))
-        tokens += token_logprobs(logits.float(), targets[part], counts[part])
-    return _split(tokens, batch.scored)
+        yield part, head.logits(captured, torch.from_numpy(queries[part]).to(captured.hidden.device))
 
 
 def read_prompts(head: ModelHead, captured: CapturedStates, batch: Batch) -> dict[int, NDArray[np.float32]]:

@@ -1,0 +1,169 @@
+"""What becomes of a group when a rank fails, dies or is stopped (RK3 to RK5)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from tests.worker_svc.ranks.groups import group, settings_for
+from tests.worker_svc.runner.runner_harness import Driver
+from tools.make_random_model import make_model
+from worker_svc.core.batch import Batch
+from worker_svc.core.faults.isolation import RunnerBrokenError, execute_isolated
+from worker_svc.ranks.errors import GroupBrokenError
+from worker_svc.ranks.runners import LeadingRunner
+
+pytestmark = pytest.mark.timeout(120)
+LIMIT_S = 5.0
+"""Far above what a death takes to be heard of, far below what a hang would."""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model("tiny-llama", tmp_path_factory.mktemp("model"), seed=1)
+
+
+@pytest.fixture
+def runner(path: Path) -> Iterator[LeadingRunner]:
+    with group(path) as (runner, _):
+        yield runner
+
+
+def make_batch(runner: LeadingRunner, prompts: list[list[int]]) -> Batch:
+    driver = Driver(runner)
+    requests = [driver.add(prompt, 4) for prompt in prompts]
+    _, batch = driver.build({request.slot: len(request.tokens) for request in requests})
+    return batch
+
+
+def other(runner: LeadingRunner) -> int:
+    (peer,) = runner._leader._peers
+    return peer.pid
+
+
+def ends_in_time(act: Callable[[], object]) -> str:
+    begun = time.monotonic()
+    with pytest.raises(RunnerBrokenError) as caught:
+        act()
+    assert time.monotonic() - begun < LIMIT_S
+    return str(caught.value)
+
+
+def test_what_all_ranks_fail_in_fails_alone(runner: LeadingRunner) -> None:
+    """RK4: a token that no embedding has. Both see it ahead of the first sum, and the others of the batch go on."""
+    batch = make_batch(runner, [[5, 6, 7], [8, 9], [10, 11, 12]])
+    wanted = execute_isolated(runner, batch)[0].token_ids
+    batch.token_ids[batch.query_starts[1]] = runner.info.vocab_size + 5
+    sampled, failed = execute_isolated(runner, batch)
+    assert list(failed) == [1]
+    assert sampled.token_ids[[0, 2]].tolist() == wanted[[0, 2]].tolist()
+    assert runner.failure is None
+
+
+def test_a_rank_that_fails_alone_ends_the_group(
+    runner: LeadingRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one waits for us in a sum that we never come to."""
+    batch = make_batch(runner, [[5, 6, 7]])
+
+    def fail(*_: object) -> None:
+        raise ArithmeticError("here alone")
+
+    monkeypatch.setattr(runner, "_forward", fail)
+    assert "has not made call" in ends_in_time(lambda: execute_isolated(runner, batch))
+    assert isinstance(runner.failure, GroupBrokenError)
+
+
+def test_other_numbers_end_the_group(runner: LeadingRunner) -> None:
+    """A bit of a norm's weight at one rank, and hidden states differ."""
+    batch = make_batch(runner, [[5, 6, 7]])
+    runner.execute(batch)
+    with torch.no_grad():
+        runner.model.module.model.norm.weight[3] += 1e-3
+    assert "has done something else" in ends_in_time(lambda: runner.execute(batch))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_dies_or_is_stopped_between_steps_is_noticed(
+    runner: LeadingRunner, number: signal.Signals
+) -> None:
+    os.kill(other(runner), number)
+    end = time.monotonic() + LIMIT_S
+    while runner.failure is None:
+        assert time.monotonic() < end, "nobody noticed"
+        time.sleep(0.02)
+    assert str(other(runner)) in str(runner.failure)
+    ends_in_time(runner.check)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_dies_or_is_stopped_within_steps_ends_them(
+    runner: LeadingRunner, number: signal.Signals
+) -> None:
+    batch = make_batch(runner, [[5, 6, 7], list(range(100, 400))])
+    runner.execute(batch)
+
+    def work() -> None:
+        for count in range(10_000):
+            if count == 5:
+                os.kill(other(runner), number)
+            execute_isolated(runner, batch)
+
+    ends_in_time(work)
+
+
+def test_ranks_end_with_the_first(path: Path) -> None:
+    with group(path) as (runner, _):
+        pid = other(runner)
+        (peer,) = runner._leader._peers
+        peer._connection.close()  # as a process that is gone does
+        peer._process.wait(LIMIT_S)
+    assert pid > 0 and peer._process.returncode is not None
+
+
+def test_a_part_that_cannot_be_loaded_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first error is another rank's, while ours waits for it."""
+    from signalbox.errors import StartupError  # noqa: PLC0415
+    from worker_svc.runner.split import plan  # noqa: PLC0415
+
+    monkeypatch.setattr(plan, "DIVIDED", frozenset())
+    with pytest.raises(StartupError, match="model_type 'llama' is not served by several ranks"), group(path):
+        pass
+
+
+def test_batches_of_many_steps_are_the_same_at_both_ends(runner: LeadingRunner) -> None:
+    """RK2: block tables go as differences; rows that come and go, in any order."""
+    random = np.random.default_rng(3)
+    driver = Driver(runner)
+    for _ in range(3):
+        requests = [driver.add(random.integers(3, 500, n).tolist(), 8) for n in (3, 20, 9)]
+        driver.run(chunk_size=7)
+    assert all(len(request.output) == 8 for request in requests)
+    assert runner.failure is None
+
+
+@pytest.mark.parametrize(
+    ("flag", "changes"),
+    [
+        ("--hand-off", {"hand_off": True}),
+        ("--kv-disk", {"kv_disk": "/tmp/blocks"}),
+        ("--quantization", {"quantization": "int8"}),
+        ("--device", {"device": "cuda"}),
+        ("--attention", {"attention": "triton"}),
+        ("--runner", {"runner": "sim"}),
+    ],
+)
+def test_what_several_ranks_do_not_serve_is_refused(
+    path: Path, flag: str, changes: dict[str, object]
+) -> None:
+    """RK9: by the name of the setting, ahead of any loading."""
+    with pytest.raises(ValidationError, match=f"{flag} does not go with --tensor-parallel"):
+        settings_for(path, **changes)

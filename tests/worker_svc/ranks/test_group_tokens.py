@@ -1,0 +1,101 @@
+"""A model that is divided among two ranks gives the tokens that it gives in one process (RK1, RK6, RK7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from signalbox.v1 import generation_pb2
+from tests.worker_svc.drafting.local_ring import Client, LocalRing
+from tests.worker_svc.ranks.groups import group
+from tests.worker_svc.runner.reference import EPSILON, assert_near_the_best, load_reference, make_prompts
+from tools.make_random_model import make_model
+from worker_svc.core.batch import ModelRunner
+from worker_svc.core.drafts.drafter import Drafter
+from worker_svc.runner.torch_runner import TorchRunner
+from worker_svc.runner_factory import make_runner as make_any_runner
+
+pytestmark = pytest.mark.timeout(300)
+NUM_TOKENS = 24
+DRAWN = generation_pb2.SamplingParams(temperature=0.8, seed=7, top_k=40)
+SCORED = generation_pb2.SamplingParams(temperature=0.0, prompt_logprobs=2, logprobs=2)
+Preset = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def preset(tmp_path_factory: pytest.TempPathFactory) -> Preset:
+    made: dict[str, Path] = {}
+
+    def get(name: str) -> Path:
+        if name not in made:
+            made[name] = make_model(name, tmp_path_factory.mktemp(name), seed=1)
+        return made[name]
+
+    return get
+
+
+def play(runner: ModelRunner, drafter: Drafter | None, depth: int, num_drafts: int) -> list[Client]:
+    """Greedy, drawn and scored requests with a common beginning, more than have room at once."""
+    ring = LocalRing(runner, drafter, depth=depth, num_drafts=num_drafts, num_seqs=6)
+    prompts = make_prompts((5, 17, 31, 40, 12, 26))
+    common = prompts[3][:24]
+    clients = [ring.submit(prompt, NUM_TOKENS) for prompt in prompts[:2]]
+    clients += [ring.submit(common + prompt, NUM_TOKENS) for prompt in prompts[2:4]]
+    clients.append(ring.submit(prompts[4], NUM_TOKENS, DRAWN))
+    clients.append(ring.submit(prompts[5], NUM_TOKENS, SCORED))
+    ring.run()
+    ring.submit(common + prompts[4], NUM_TOKENS)  # from the cache, if it may
+    ring.run()
+    return clients
+
+
+def alone(path: Path, **settings: Any) -> tuple[ModelRunner, Drafter | None]:
+    from tests.worker_svc.ranks.groups import settings_for  # noqa: PLC0415
+
+    return make_any_runner(settings_for(path, tensor_parallel=1, **settings))
+
+
+MATRIX = [
+    ("tiny-llama", 2, 0, {"num_blocks": 36}),
+    ("tiny-qwen3-moe", 1, 4, {"num_blocks": 36, "speculative": "ngram:4"}),
+    ("tiny-gemma3", 2, 4, {"num_blocks": 36, "speculative": "ngram:4", "num_host_blocks": 64}),
+    ("tiny-gpt-oss", 4, 0, {"num_host_blocks": 64, "num_blocks": 36}),
+    ("tiny-olmo2", 2, 0, {}),
+    ("hybrid-qwen3-next", 2, 4, {"speculative": "ngram:4"}),
+    ("tiny-deepseek-v3", 1, 0, {"num_blocks": 36}),
+    ("tiny-mixtral", 2, 0, {}),
+]
+
+
+@pytest.mark.parametrize(("name", "depth", "num_drafts", "settings"), MATRIX)
+def test_tokens_of_two_ranks_are_those_of_one(
+    preset: Preset, name: str, depth: int, num_drafts: int, settings: dict[str, Any]
+) -> None:
+    path = preset(name)
+    wanted = play(*alone(path, **settings), depth, num_drafts)
+    with group(path, **settings) as (runner, drafter):
+        clients = play(runner, drafter, depth, num_drafts)
+    if settings.get("num_blocks"):
+        assert sum(len(client.preempted_at) for client in clients), "nobody gave way"
+    assert clients[4].output == wanted[4].output
+    assert clients[5].prompt_logprobs == pytest.approx(wanted[5].prompt_logprobs, abs=1e-3)
+    reference = load_reference(path)
+    ties = sum(
+        assert_near_the_best(reference, client.prompt, client.output, EPSILON)
+        for client in (*clients[:4], clients[5])
+    )
+    assert ties <= 1
+
+
+def test_each_rank_has_its_part_alone(preset: Preset) -> None:
+    """RK6, RK8: weights and KV of half the heads and columns, in as many blocks."""
+    path = preset("tiny-llama")
+    whole, _ = alone(path)
+    with group(path) as (runner, _):
+        assert isinstance(whole, TorchRunner)
+        assert runner.model.layer_shapes[0].elements * 2 == whole.model.layer_shapes[0].elements
+        assert runner.info.identity.form != whole.info.identity.form
+        assert runner.info.num_blocks == whole.info.num_blocks

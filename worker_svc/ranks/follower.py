@@ -1,0 +1,101 @@
+"""A rank but the first: a process that makes the calls that rank 0 tells it, and nothing else (RK1)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from signalbox.v1 import ranks_pb2
+from worker_svc.ranks import frames
+from worker_svc.ranks.calls import CallCodec, read_block_copies, read_state_copies
+from worker_svc.ranks.runners import FollowingRunner
+
+logger = logging.getLogger(__name__)
+BEAT_S = 0.25
+
+
+class Connection:
+    """Rank 0, as a follower sees it. The process ends when it is gone."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._lock = connection, threading.Lock()
+        self._calls: queue.SimpleQueue[ranks_pb2.RankCall] = queue.SimpleQueue()
+
+    def setup(self) -> ranks_pb2.RankSetup:
+        """The first message. From then on what comes is read by a thread, and another says that we are here."""
+        first = frames.receive(self._connection, ranks_pb2.RankMessage)
+        if first is None or not first.HasField("setup"):
+            raise SystemExit(1)
+        for target in (self._read, self._beat):
+            threading.Thread(target=target, name="rank-0", daemon=True).start()
+        return first.setup
+
+    def next_call(self) -> ranks_pb2.RankCall:
+        """What is to be done next."""
+        return self._calls.get()
+
+    def say(self, answer: ranks_pb2.RankAnswer) -> None:
+        """Tells rank 0 something."""
+        with self._lock:
+            frames.send(self._connection, answer)
+
+    def _read(self) -> None:
+        try:
+            while (message := frames.receive(self._connection, ranks_pb2.RankMessage)) is not None:
+                self._calls.put(message.call)
+        finally:
+            os._exit(0)  # whatever the other threads wait for: nobody is there for whom it would be
+
+    def _beat(self) -> None:
+        try:
+            while True:
+                self.say(ranks_pb2.RankAnswer(beat=True))
+                time.sleep(BEAT_S)
+        finally:
+            os._exit(0)
+
+
+def follow(connection: Connection, load: Callable[[], FollowingRunner]) -> None:
+    """Loads this rank's part and makes calls until rank 0 is gone."""
+    try:
+        runner = load()
+    except Exception as error:
+        logger.exception("this rank's part of the model cannot be loaded")
+        failure = f"{type(error).__name__}: {error}"
+        connection.say(ranks_pb2.RankAnswer(loaded=ranks_pb2.RankDone(failure=failure)))
+        time.sleep(BEAT_S)  # so that it is heard ahead of our end
+        raise SystemExit(1) from None
+    codec = CallCodec(runner.info)
+    connection.say(ranks_pb2.RankAnswer(loaded=ranks_pb2.RankDone(number=0)))
+    while True:
+        call = connection.next_call()
+        done = ranks_pb2.RankDone(number=call.number)
+        try:
+            make(call, runner, codec)
+            done.digest = runner.digest
+        except Exception as error:
+            logger.warning("call %d failed: %r", call.number, error)
+            done.failure = f"{type(error).__name__}: {error}"
+        done.num_collectives = runner.num_collectives
+        connection.say(ranks_pb2.RankAnswer(done=done))
+
+
+def make(call: ranks_pb2.RankCall, runner: FollowingRunner, codec: CallCodec) -> None:
+    """Makes one call."""
+    runner.digest = 0
+    which = call.WhichOneof("call")
+    if which == "execute":
+        runner.follow(codec.read_batch(call.execute))
+    elif which == "copy_blocks":
+        runner.copy_blocks(read_block_copies(call.copy_blocks))
+    elif which == "copy_states":
+        runner.copy_states(read_state_copies(call.copy_states))
+    elif which == "check":
+        runner.check()
+    else:
+        raise ValueError(f"call {call.number} is of no kind that this version knows")

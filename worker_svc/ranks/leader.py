@@ -1,0 +1,171 @@
+"""Rank 0's side of a group: it says what all do, does it too, and hears that they have (RK2 to RK5)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from signalbox.v1 import ranks_pb2
+from worker_svc.ranks.errors import GroupBrokenError
+from worker_svc.ranks.peer import Peer
+from worker_svc.runner.split.communicator import Communicator
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+LOOK_S = 0.1
+SILENT_S = 2.0
+"""A rank whose own thread for it has not said for so long that it is there is stopped, or its host is."""
+LATE_S, LATE_FACTOR = 10.0, 20.0
+"""A rank that has not made a call so long after rank 0 made its part, and so many times the time that this took, hangs:
+all wait for each other on the way, so that they end together."""
+STUCK_S = 1.0
+"""So long rank 0 may go on with a call that another rank has failed in: then it waits for that one."""
+
+
+class Leader:
+    """The group, as the runner of rank 0 uses it. Calls are made by one thread at a time."""
+
+    def __init__(self, peers: Sequence[Peer], ranks: Communicator, heard: threading.Condition) -> None:
+        """heard: the peers' own."""
+        self._peers, self._ranks, self._heard = peers, ranks, heard
+        self._lock = threading.Lock()
+        self._number = 0
+        self._running_since: float | None = None
+        self.failure: GroupBrokenError | None = None
+        """Why the group has ended. Any thread may look."""
+        self._is_closed = False
+        self.wait_s = 0.0
+        """Seconds that rank 0 has waited for answers behind its own part."""
+        self._watcher = threading.Thread(target=self._watch, name="ranks", daemon=True)
+        self._watcher.start()
+
+    @property
+    def bytes_sent(self) -> int:
+        """To all other ranks."""
+        return sum(peer.bytes_sent for peer in self._peers)
+
+    def wait_until_loaded(self) -> None:
+        """GroupBrokenError says which rank cannot load its part, and why."""
+        with self._heard:
+            self._heard.wait_for(lambda: self.failure or all(peer.is_loaded for peer in self._peers))
+        self._raise_failure()
+
+    def run(self, call: ranks_pb2.RankCall, act: Callable[[], T], digest: Callable[[], int] = lambda: 0) -> T:
+        """Has all ranks make a call, of which `act` is our own part; `digest` says what came of it, as they do.
+
+        What all ranks fail in alike, outside of a collective, is raised as it is here; GroupBrokenError for all else.
+        """
+        with self._lock:
+            self._raise_failure()
+            self._number += 1
+            call.number = self._number
+            try:
+                for peer in self._peers:
+                    peer.send(ranks_pb2.RankMessage(call=call))
+            except OSError:
+                self._break(f"rank {peer.rank} is gone")
+            self._running_since = started = time.monotonic()
+            result: T | None = None
+            failure: Exception | None = None
+            try:
+                result = act()
+            except Exception as error:
+                failure = error
+            took = time.monotonic() - started
+            try:
+                self._compare(failure, digest if failure is None else lambda: 0, took)
+            finally:
+                self._running_since = None
+            if failure is not None:
+                raise failure
+            return result  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Ends the other ranks."""
+        self._is_closed = True
+        for peer in self._peers:
+            peer.kill()
+        for peer in self._peers:
+            peer.wait()
+
+    def _compare(self, failure: Exception | None, digest: Callable[[], int], took: float) -> None:
+        """Hears how the others have fared. GroupBrokenError unless all have fared alike."""
+        patience = STUCK_S if failure is not None else LATE_S + LATE_FACTOR * took
+        begun = time.monotonic()
+        with self._heard:
+            are_done = self._heard.wait_for(
+                lambda: self.failure or all(self._is_done(peer) for peer in self._peers), patience
+            )
+        self.wait_s += time.monotonic() - begun
+        self._raise_failure(failure)
+        if not are_done:
+            late = next(peer.rank for peer in self._peers if not self._is_done(peer))
+            why = (
+                f"after rank 0 failed ({failure!r})"
+                if failure is not None
+                else f"{patience:.0f} s after rank 0"
+            )
+            self._break(f"rank {late} has not made call {self._number}, {why}")
+        mine = (self._ranks.num_calls, failure is None, digest())
+        for peer in self._peers:
+            done = peer.done
+            assert done is not None, "it has been heard"
+            theirs = (done.num_collectives, not done.failure, done.digest)
+            if theirs != mine:
+                self._break(
+                    f"rank {peer.rank} has done something else in call {self._number} than rank 0:"
+                    f" {theirs} for {mine} (collectives, success, digest){done.failure and ': ' + done.failure}"
+                )
+
+    def _is_done(self, peer: Peer) -> bool:
+        return peer.done is not None and peer.done.number == self._number
+
+    def _raise_failure(self, cause: BaseException | None = None) -> None:
+        if self.failure is not None:
+            raise self.failure from cause
+
+    def _break(self, reason: str) -> None:
+        self._end(reason)
+        self._raise_failure()
+
+    def _end(self, reason: str) -> None:
+        """Ends all other ranks, so that nobody waits for them within a collective."""
+        with self._heard:
+            if self.failure is None:
+                self.failure = GroupBrokenError(reason)
+            self._heard.notify_all()
+        for peer in self._peers:
+            peer.kill()
+
+    def _watch(self) -> None:
+        while not self._is_closed:
+            with self._heard:
+                self._heard.wait_for(lambda: self._is_closed or any(p.is_gone for p in self._peers), LOOK_S)
+            if self._is_closed:
+                return
+            reason = self._fault(time.monotonic())
+            if reason:
+                logger.error("the group of ranks has ended: %s", reason)
+                self._end(reason)
+                return
+
+    def _fault(self, now: float) -> str:
+        """What is wrong with a rank; empty: nothing that shows from outside."""
+        since = self._running_since
+        for peer in self._peers:
+            done = peer.done
+            if done is not None and done.number == 0 and done.failure:
+                return f"rank {peer.rank}: {done.failure}"
+            if peer.is_gone:
+                return f"rank {peer.rank} (process {peer.pid}) has ended: {peer.ending}"
+            if now - peer.last_heard_s > SILENT_S:
+                return (
+                    f"rank {peer.rank} (process {peer.pid}) has not said for {SILENT_S:g} s that it is there"
+                )
+            is_failed = self._is_done(peer) and bool(done and done.failure)
+            if is_failed and since is not None and now - since > STUCK_S:
+                return f"rank {peer.rank} failed alone: {done.failure if done else ''}"
+        return ""

@@ -1,0 +1,87 @@
+"""Another rank, as rank 0 sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import subprocess
+import threading
+import time
+
+from signalbox.v1 import ranks_pb2
+from worker_svc.ranks import frames
+
+logger = logging.getLogger(__name__)
+KILL_S = 2.0
+
+
+class Peer:
+    """A process on the other end of a socket. A thread of its own reads what it says."""
+
+    def __init__(
+        self,
+        rank: int,
+        connection: socket.socket,
+        process: subprocess.Popen[bytes],
+        heard: threading.Condition,
+    ) -> None:
+        """heard: notified of everything that it says."""
+        self.rank = rank
+        self._connection, self._process, self._heard = connection, process, heard
+        self.is_gone = False
+        self.last_heard_s = time.monotonic()
+        self.done: ranks_pb2.RankDone | None = None
+        """What it said last of a call, or of its loading."""
+        self.is_loaded = False
+        self.bytes_sent = 0
+        threading.Thread(target=self._read, name=f"rank-{rank}", daemon=True).start()
+
+    def send(self, message: ranks_pb2.RankMessage) -> None:
+        """Tells it something. OSError when it is gone."""
+        self.bytes_sent += frames.send(self._connection, message)
+
+    def kill(self) -> None:
+        """Ends it, whatever it does: also where it was stopped."""
+        with contextlib.suppress(OSError):
+            self._process.kill()
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def wait(self) -> None:
+        """Waits until it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILL_S)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def ending(self) -> str:
+        """How it ended, for a log."""
+        status = self._process.poll()
+        if status is None:
+            return "it has closed its connection"
+        return f"signal {-status}" if status < 0 else f"status {status}"
+
+    def _read(self) -> None:
+        try:
+            while (answer := frames.receive(self._connection, ranks_pb2.RankAnswer)) is not None:
+                self._take(answer)
+        except Exception:
+            logger.exception("what rank %d says cannot be read", self.rank)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(0.2)
+        with self._heard:
+            self.is_gone = True
+            self._heard.notify_all()
+
+    def _take(self, answer: ranks_pb2.RankAnswer) -> None:
+        with self._heard:
+            self.last_heard_s = time.monotonic()
+            which = answer.WhichOneof("answer")
+            if which in ("loaded", "done"):
+                self.done = getattr(answer, which)
+                self.is_loaded = True
+                self._heard.notify_all()

@@ -1,0 +1,102 @@
+"""The runner of a model that is divided among ranks: that of rank 0, which samples, and that of any other."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from signalbox.v1 import ranks_pb2
+from worker_svc.core.batch import Batch, BlockCopy, Sampled, StateCopy
+from worker_svc.ranks.calls import CallCodec, write_block_copies, write_state_copies
+from worker_svc.ranks.errors import GroupBrokenError
+from worker_svc.ranks.leader import Leader
+from worker_svc.runner.cpu.direct_forward import Forwarded
+from worker_svc.runner.sampling.prompt_results import follow_scores
+from worker_svc.runner.torch_runner import TorchRunner
+
+
+class RankRunner(TorchRunner):
+    """One rank's part."""
+
+    _can_hand_over = False
+    digest = 0
+    """CRC-32 of the hidden states that the last batch gave; 0: there was none."""
+
+    @property
+    def num_collectives(self) -> int:
+        """Collectives so far, those of loading included."""
+        assert self._split is not None, "it has a part"
+        return self._split.ranks.num_calls
+
+    def _run(self, batch: Batch) -> Forwarded:
+        forwarded = super()._run(batch)
+        self.digest = digest_of(forwarded.states)
+        return forwarded
+
+
+class FollowingRunner(RankRunner):
+    """The runner of a rank but the first."""
+
+    @torch.inference_mode()
+    def follow(self, batch: Batch) -> None:
+        """Our part of a batch, of which rank 0 samples."""
+        if not batch.scored:
+            self._run(batch)
+            return
+        assert self._head is not None, "requests that need it are refused"
+        with self._head.capturing() as captured:
+            self._run(batch)
+        follow_scores(self._head, captured, batch)
+
+
+class LeadingRunner(RankRunner):
+    """The runner of rank 0: what it is told to do, all ranks do."""
+
+    def __init__(self, *args: Any, leader: Leader, **settings: Any) -> None:
+        """leader: the group. What else there is as for TorchRunner. GroupBrokenError if a rank cannot load its part."""
+        self._leader = leader
+        super().__init__(*args, **settings)
+        leader.wait_until_loaded()
+        self._codec = CallCodec(self.info)
+
+    @property
+    def failure(self) -> GroupBrokenError | None:
+        """Why the group has ended, also while nothing runs; None: it has not."""
+        return self._leader.failure
+
+    def close(self) -> None:
+        """Ends the other ranks."""
+        self._leader.close()
+
+    def execute(self, batch: Batch) -> Sampled:
+        """Has all ranks run the batch, and samples here."""
+        if not len(batch.token_ids):
+            return super().execute(batch)
+        call = ranks_pb2.RankCall(execute=self._codec.write_batch(batch))
+        return self._leader.run(call, lambda: super(LeadingRunner, self).execute(batch), lambda: self.digest)
+
+    def check(self) -> None:
+        """Has all ranks run one token."""
+        self._leader.run(ranks_pb2.RankCall(check=True), super().check)
+
+    def copy_blocks(self, copies: list[BlockCopy]) -> None:
+        """Has all ranks copy blocks."""
+        call = ranks_pb2.RankCall(copy_blocks=write_block_copies(copies))
+        self._leader.run(call, lambda: super(LeadingRunner, self).copy_blocks(copies))
+
+    def copy_states(self, copies: list[StateCopy]) -> None:
+        """Has all ranks copy recurrent states."""
+        call = ranks_pb2.RankCall(copy_states=write_state_copies(copies))
+        self._leader.run(call, lambda: super(LeadingRunner, self).copy_states(copies))
+
+    def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
+        """Has all ranks copy blocks, not beside other calls, but when it is their turn."""
+        return lambda: self.copy_blocks(copies)
+
+
+def digest_of(states: torch.Tensor) -> int:
+    """CRC-32 of hidden states; never 0."""
+    return zlib.crc32(states.contiguous().view(torch.uint8).cpu().numpy().data) or 1
