@@ -70,6 +70,9 @@ class WorkerSettings(MetricsSettings):
     tensor_parallel: int = Field(1, ge=1, le=64)
     """Processes of this host among which the model is divided: each has a part of its weights and of its KV cache, and
     `threads` is for each of them."""
+    collectives: Literal["auto", "shared-memory", "gloo"] = "auto"
+    """How these processes add up what each has computed. auto: through shared memory, where the compiled kernels are
+    there; else over gloo, torch's own, by TCP on the loopback interface."""
     num_blocks: int | None = Field(None, ge=1)
     """KV blocks. Unset: kv_cache_memory or gpu_memory_utilization, else a share of the free memory."""
     num_host_blocks: int = Field(0, ge=0)

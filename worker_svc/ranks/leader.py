@@ -18,6 +18,8 @@ T = TypeVar("T")
 LOOK_S = 0.1
 SILENT_S = 2.0
 """A rank whose own thread for it has not said for so long that it is there is stopped, or its host is."""
+SILENT_LOADING_S = 60.0
+"""The same while it starts and loads: importing what it needs lets no thread of it speak."""
 LATE_S, LATE_FACTOR = 10.0, 20.0
 """A rank that has not made a call so long after rank 0 made its part, and so many times the time that this took, hangs:
 all wait for each other on the way, so that they end together."""
@@ -139,6 +141,7 @@ class Leader:
             self._heard.notify_all()
         for peer in self._peers:
             peer.kill()
+        self._ranks.end()
 
     def _watch(self) -> None:
         while not self._is_closed:
@@ -161,10 +164,9 @@ class Leader:
                 return f"rank {peer.rank}: {done.failure}"
             if peer.is_gone:
                 return f"rank {peer.rank} (process {peer.pid}) has ended: {peer.ending}"
-            if now - peer.last_heard_s > SILENT_S:
-                return (
-                    f"rank {peer.rank} (process {peer.pid}) has not said for {SILENT_S:g} s that it is there"
-                )
+            patience = SILENT_S if peer.is_loaded else SILENT_LOADING_S
+            if now - peer.last_heard_s > patience:
+                return f"rank {peer.rank} (process {peer.pid}) has not said for {patience:g} s that it is there"
             is_failed = self._is_done(peer) and bool(done and done.failure)
             if is_failed and since is not None and now - since > STUCK_S:
                 return f"rank {peer.rank} failed alone: {done.failure if done else ''}"

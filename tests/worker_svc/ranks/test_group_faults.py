@@ -32,8 +32,13 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def runner(path: Path) -> Iterator[LeadingRunner]:
-    with group(path) as (runner, _):
+def collectives() -> str:
+    return "auto"
+
+
+@pytest.fixture
+def runner(path: Path, collectives: str) -> Iterator[LeadingRunner]:
+    with group(path, collectives=collectives) as (runner, _):
         yield runner
 
 
@@ -68,6 +73,7 @@ def test_what_all_ranks_fail_in_fails_alone(runner: LeadingRunner) -> None:
     assert runner.failure is None
 
 
+@pytest.mark.parametrize("collectives", ["shared-memory", "gloo"])
 def test_a_rank_that_fails_alone_ends_the_group(
     runner: LeadingRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +110,7 @@ def test_a_rank_that_dies_or_is_stopped_between_steps_is_noticed(
     ends_in_time(runner.check)
 
 
+@pytest.mark.parametrize("collectives", ["shared-memory", "gloo"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_rank_that_dies_or_is_stopped_within_steps_ends_them(
     runner: LeadingRunner, number: signal.Signals

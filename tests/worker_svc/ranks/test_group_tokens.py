@@ -55,7 +55,7 @@ def play(runner: ModelRunner, drafter: Drafter | None, depth: int, num_drafts: i
 def alone(path: Path, **settings: Any) -> tuple[ModelRunner, Drafter | None]:
     from tests.worker_svc.ranks.groups import settings_for  # noqa: PLC0415
 
-    return make_any_runner(settings_for(path, tensor_parallel=1, **settings))
+    return make_any_runner(settings_for(path, **({"tensor_parallel": 1} | settings)))
 
 
 MATRIX = [
@@ -63,10 +63,10 @@ MATRIX = [
     ("tiny-qwen3-moe", 1, 4, {"num_blocks": 36, "speculative": "ngram:4"}),
     ("tiny-gemma3", 2, 4, {"num_blocks": 36, "speculative": "ngram:4", "num_host_blocks": 64}),
     ("tiny-gpt-oss", 4, 0, {"num_host_blocks": 64, "num_blocks": 36}),
-    ("tiny-olmo2", 2, 0, {}),
+    ("tiny-olmo2", 2, 0, {"collectives": "gloo"}),
     ("hybrid-qwen3-next", 2, 4, {"speculative": "ngram:4"}),
     ("tiny-deepseek-v3", 1, 0, {"num_blocks": 36}),
-    ("tiny-mixtral", 2, 0, {}),
+    ("tiny-mixtral", 2, 0, {"tensor_parallel": 4}),
 ]
 
 
@@ -75,7 +75,7 @@ def test_tokens_of_two_ranks_are_those_of_one(
     preset: Preset, name: str, depth: int, num_drafts: int, settings: dict[str, Any]
 ) -> None:
     path = preset(name)
-    wanted = play(*alone(path, **settings), depth, num_drafts)
+    wanted = play(*alone(path, **(settings | {"tensor_parallel": 1})), depth, num_drafts)
     with group(path, **settings) as (runner, drafter):
         clients = play(runner, drafter, depth, num_drafts)
     if settings.get("num_blocks"):

@@ -5,6 +5,7 @@
 #include "attention/attention.h"
 #include "attention/rope.h"
 #include "decoder.h"
+#include "exchange.h"
 #include "experts.h"
 #include "products/heads.h"
 #include "products/linear.h"
@@ -101,6 +102,7 @@ constexpr Layout LAYOUTS[] = {
     {"Convolution", sizeof(Convolution), offsetof(Convolution, num_threads)},
     {"SelectiveScan", sizeof(SelectiveScan), offsetof(SelectiveScan, num_threads)},
     {"StateSpace", sizeof(StateSpace), offsetof(StateSpace, num_threads)},
+    {"Exchange", sizeof(Exchange), offsetof(Exchange, has_ended)},
     {nullptr, 0, 0},
 };
 
@@ -198,6 +200,9 @@ void signalbox_run_selective_scan(const SelectiveScan* d) {
 void signalbox_run_state_space(const StateSpace* d) {
     d->is_bf16 ? run_state_space<bf16>(*d) : run_state_space<float>(*d);
 }
+
+// What ranks of this host have of each other.
+void signalbox_exchange(Exchange* e) { exchange(*e); }
 
 // 1 if this machine has what `signalbox_linear` and `signalbox_decode` need: the bfloat16 dot product.
 int32_t signalbox_has_dot() {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_float, c_int32, c_int64, c_uint32, c_void_p
 from enum import IntEnum
 from typing import Any
 
@@ -15,20 +14,17 @@ from worker_svc.runner.attention.kv_cache import LayerCache
 from worker_svc.runner.cpu.flags import MATRIX_UNITS_FLAG, cpu_flags
 from worker_svc.runner.cpu.native.choices import Choices, choice_call
 from worker_svc.runner.cpu.native.library import load_library
+from worker_svc.runner.cpu.native.signatures import DOT_SIGNATURES, SIGNATURES
 from worker_svc.runner.cpu.native.structs import (
     AttentionCall,
-    ChoiceCall,
-    ConvolutionCall,
     DecoderCall,
-    DeltaNetCall,
+    ExchangeCall,
     ExpertsCall,
     GroupsCall,
     PackedCall,
     PackingCall,
     RopeCall,
-    SelectiveScanCall,
     StateCall,
-    StateSpaceCall,
     check_layouts,
 )
 
@@ -51,34 +47,6 @@ class Activation(IntEnum):
     GELU_TANH = 1
     CLAMPED = 2
     """gpt-oss's: only of experts"""
-
-
-SIGNATURES: dict[str, list[Any]] = {
-    "signalbox_attend": [POINTER(AttentionCall)],
-    "signalbox_rope_and_write": [POINTER(RopeCall)],
-    "signalbox_rms_norm": [*[c_void_p] * 3, *[c_int64] * 2, *[c_float] * 2, *[c_int32] * 3],
-    "signalbox_gate": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32, c_int32],
-    "signalbox_linear_quantised": [POINTER(PackedCall), *[c_void_p] * 2, c_int64, *[c_int32] * 2],
-    "signalbox_linear_plain": [POINTER(PackedCall), *[c_void_p] * 2, c_int64, *[c_int32] * 2],
-    "signalbox_mix_experts": [POINTER(ExpertsCall)],
-    "signalbox_round_groups": [POINTER(GroupsCall)],
-    "signalbox_round_to_bytes": [POINTER(GroupsCall)],
-    "signalbox_pack_rows": [POINTER(PackingCall)],
-    "signalbox_run_delta_net": [POINTER(DeltaNetCall)],
-    "signalbox_run_convolution": [POINTER(ConvolutionCall)],
-    "signalbox_run_selective_scan": [POINTER(SelectiveScanCall)],
-    "signalbox_run_state_space": [POINTER(StateSpaceCall)],
-    "signalbox_argmax": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32],
-    "signalbox_choose": [POINTER(ChoiceCall)],
-    "signalbox_uniforms": [*[c_void_p] * 3, c_uint32, c_void_p, c_int64],
-}
-DOT_SIGNATURES: dict[str, list[Any]] = {
-    "signalbox_linear": [POINTER(PackedCall), c_void_p, c_void_p, c_int64, c_int32],
-    "signalbox_linear_heads": [POINTER(PackedCall), *[c_void_p] * 2, *[c_int64] * 6, c_int32],
-    "signalbox_attend_all": [POINTER(AttentionCall)],
-    "signalbox_decode": [POINTER(DecoderCall)],
-}
-"""Signatures of the functions that are there only where the machine has the bfloat16 dot product."""
 
 
 class Kernels:
@@ -281,6 +249,10 @@ class Kernels:
         """Runs all layers of a decoder; see decoder.py. Where `has_dot`."""
         call.num_threads = torch.get_num_threads()
         self._functions["decode"](call)
+
+    def exchange(self, call: ExchangeCall) -> None:
+        """Gives the other ranks what this one has, and waits for theirs; see exchange.h."""
+        self._functions["exchange"](call)
 
     def run_states(self, kind: str, call: StateCall) -> None:
         """Runs what lies between projections of a recurrent layer: of `kind` `delta_net`, `state_space`,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_float, c_int32, c_int64, c_void_p
+from ctypes import c_float, c_int32, c_int64, c_uint32, c_void_p
 
 
 class LayoutError(Exception):
@@ -176,6 +176,17 @@ class StateSpaceCall(ctypes.Structure):
     )
 
 
+class ExchangeCall(ctypes.Structure):
+    """Mirror of `Exchange` in exchange.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("memory", "values")),
+        *((name, c_int64) for name in ("count", "part_bytes")),
+        ("number", c_uint32),
+        *((name, c_int32) for name in ("rank", "size", "kind", "item_bytes", "has_ended")),
+    )
+
+
 StateCall = DeltaNetCall | ConvolutionCall | SelectiveScanCall | StateSpaceCall
 """What recurrent layers run between their products."""
 
@@ -193,6 +204,7 @@ MIRRORS: dict[str, type[ctypes.Structure]] = {
     "Convolution": ConvolutionCall,
     "SelectiveScan": SelectiveScanCall,
     "StateSpace": StateSpaceCall,
+    "Exchange": ExchangeCall,
 }
 """The mirrors by their names in the sources; the library knows the same ones."""
 
