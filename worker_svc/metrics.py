@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from prometheus_client.core import Metric
@@ -10,6 +10,7 @@ from prometheus_client.core import Metric
 from signalbox.telemetry import attributes as names
 from signalbox.telemetry.metrics_server import counter, gauge, span_counts
 from signalbox.telemetry.spans import SpanCounts
+from worker_svc.core.batch import RankTimes
 from worker_svc.core.drafts.drafting import DraftTotals
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.disk.tier import DiskTier
@@ -37,6 +38,7 @@ def read(
     is_attached: bool,
     spans: SpanCounts,
     disk: DiskTier | None = None,
+    ranks: Sequence[RankTimes] = (),
 ) -> Iterator[Metric]:
     """The state as it is now. The step thread may be at work: numbers of one scrape may be a step apart."""
     totals = steps.totals
@@ -68,6 +70,7 @@ def read(
     yield gauge(names.METRIC_WORKER_LINKED, "Whether the scheduler's link is up.", [({}, is_attached)])
     yield gauge(names.METRIC_WORKER_ALONE, "Whether it goes on without a scheduler.", [({}, steps.is_alone)])
     yield from _of_disk(disk) if disk is not None else ()
+    yield from _of_ranks(ranks) if ranks else ()
     num_logs, num_messages, num_bytes = outputs.unread()
     yield gauge(names.METRIC_OUTBOUND_LOGS, "Frontends with a log of outputs.", [({}, num_logs)])
     yield gauge(
@@ -75,6 +78,20 @@ def read(
     )
     yield gauge(names.METRIC_OUTBOUND_BYTES, "Bytes of these.", [({}, num_bytes)])
     yield span_counts(spans)
+
+
+def _of_ranks(ranks: Sequence[RankTimes]) -> Iterator[Metric]:
+    """Of a model that is divided among processes: where the time of each went."""
+    parts = [
+        ({"rank": str(rank), "part": part}, getattr(times, part))
+        for rank, times in enumerate(ranks)
+        for part in ("compute", "collectives", *(() if rank else ("answers",)))
+    ]
+    yield counter(
+        names.METRIC_WORKER_RANK_SECONDS,
+        "Time of steps by rank and part; answers is rank 0's wait for the others behind its own part.",
+        parts,
+    )
 
 
 def _of_disk(disk: DiskTier) -> Iterator[Metric]:

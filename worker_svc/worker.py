@@ -196,6 +196,7 @@ class Worker:
             link.is_attached,
             self._tracer.counts,
             self._disk,
+            self._runner.rank_times if isinstance(self._runner, GroupRunner) else (),
         )
 
     # -- what the step thread has to say, in the event loop --
@@ -269,4 +270,5 @@ def _hello(
         protocol=versions.ours(has_groups=bool(info.groups)),
         kv_layout=info.kv_layout if settings.hand_off else "",
         role=f"WORKER_ROLE_{settings.role.upper()}",
+        num_ranks=settings.num_ranks,
     )

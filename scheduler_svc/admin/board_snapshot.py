@@ -169,6 +169,7 @@ def _worker(worker: Worker, max_cells: int, times: ReportTimes) -> admin_pb2.Boa
         checkpoints=checkpoint_status(worker),
         disk=disk_status(worker),
         role=int(worker.role),  # type: ignore[arg-type]
+        num_ranks=worker.info.num_ranks,
     )
 
 

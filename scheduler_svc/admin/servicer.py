@@ -179,4 +179,5 @@ def worker_status(worker: Worker) -> admin_pb2.WorkerStatus:
         num_lent_blocks=worker.loan.num_left(worker.pool),
         num_requests=len(worker.requests()),
         role=int(worker.role),  # type: ignore[arg-type]
+        num_ranks=worker.info.num_ranks,
     )

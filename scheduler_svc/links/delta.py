@@ -227,6 +227,7 @@ def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
         if message.HasField("state_group")
         else None,
         kv_layout=message.kv_layout,
+        num_ranks=message.num_ranks or 1,
         # A role that is not known here, or unset: both.
         role=WorkerRole(message.role) if int(message.role) in set(WorkerRole) else WorkerRole.BOTH,
     )

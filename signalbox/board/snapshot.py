@@ -121,6 +121,8 @@ class Worker:
     """None: it keeps none."""
     role: str = "both"
     """both, prefill or decode."""
+    num_ranks: int = 1
+    """Processes among which its model is divided."""
     disk: Disk | None = None
     """None: it has none."""
 

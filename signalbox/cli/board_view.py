@@ -79,6 +79,7 @@ def _figures(board: Board, rates: Rates) -> Table:
 def _worker(worker: Worker) -> Panel:
     state = worker.trouble or ("draining" if worker.draining else worker.model)
     state += f", {worker.role}" if worker.role != "both" else ""
+    state += f", {worker.num_ranks} ranks" if worker.num_ranks > 1 else ""
     lines = Text()
     for sign, style in map(_cell, _shrink(worker.cells, MAP_COLUMNS * MAP_ROWS)):
         if lines.plain and not (len(lines.plain) + 1) % (MAP_COLUMNS + 1):

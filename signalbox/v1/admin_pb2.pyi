@@ -127,7 +127,7 @@ class GetStatusResponse(_message.Message):
     def __init__(self, scheduler_epoch: _Optional[int] = ..., num_waiting: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., num_frontends: _Optional[int] = ..., safe_mode: _Optional[_Union[SafeModeStatus, _Mapping]] = ..., scheduler_instance: _Optional[str] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker_id", "address", "model", "attached", "num_running", "num_preempted", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_inflight_steps", "num_steps", "num_preemptions", "num_prefix_hit_tokens", "num_prefix_query_tokens", "num_output_tokens", "draining", "num_draft_tokens", "num_accepted_tokens", "health", "worker_instance", "num_lent_blocks", "num_unheard_by", "groups", "checkpoints", "num_requests", "role", "disk")
+    __slots__ = ("worker_id", "address", "model", "attached", "num_running", "num_preempted", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_inflight_steps", "num_steps", "num_preemptions", "num_prefix_hit_tokens", "num_prefix_query_tokens", "num_output_tokens", "draining", "num_draft_tokens", "num_accepted_tokens", "health", "worker_instance", "num_lent_blocks", "num_unheard_by", "groups", "checkpoints", "num_requests", "role", "disk", "num_ranks")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -155,6 +155,7 @@ class WorkerStatus(_message.Message):
     NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     DISK_FIELD_NUMBER: _ClassVar[int]
+    NUM_RANKS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     address: str
     model: str
@@ -182,7 +183,8 @@ class WorkerStatus(_message.Message):
     num_requests: int
     role: _scheduler_pb2.WorkerRole
     disk: DiskStatus
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., draining: bool = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., worker_instance: _Optional[str] = ..., num_lent_blocks: _Optional[int] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., num_requests: _Optional[int] = ..., role: _Optional[_Union[_scheduler_pb2.WorkerRole, str]] = ..., disk: _Optional[_Union[DiskStatus, _Mapping]] = ...) -> None: ...
+    num_ranks: int
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., draining: bool = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., worker_instance: _Optional[str] = ..., num_lent_blocks: _Optional[int] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., num_requests: _Optional[int] = ..., role: _Optional[_Union[_scheduler_pb2.WorkerRole, str]] = ..., disk: _Optional[_Union[DiskStatus, _Mapping]] = ..., num_ranks: _Optional[int] = ...) -> None: ...
 
 class GroupStatus(_message.Message):
     __slots__ = ("kind", "reach", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_host_blocks", "num_used_host_blocks")
@@ -447,7 +449,7 @@ class BoardQueue(_message.Message):
     def __init__(self, priority: _Optional[int] = ..., tenant: _Optional[str] = ..., num_waiting: _Optional[int] = ..., oldest_ms: _Optional[int] = ...) -> None: ...
 
 class BoardWorker(_message.Message):
-    __slots__ = ("worker_id", "model", "attached", "draining", "num_running", "num_preempted", "num_inflight_steps", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_host_blocks", "num_used_host_blocks", "cells", "blocks_per_cell", "num_steps", "num_preemptions", "num_output_tokens", "num_prefill_tokens", "num_prefix_query_tokens", "num_prefix_hit_tokens", "step_us", "model_us", "health", "num_unheard_by", "groups", "checkpoints", "role", "disk")
+    __slots__ = ("worker_id", "model", "attached", "draining", "num_running", "num_preempted", "num_inflight_steps", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_host_blocks", "num_used_host_blocks", "cells", "blocks_per_cell", "num_steps", "num_preemptions", "num_output_tokens", "num_prefill_tokens", "num_prefix_query_tokens", "num_prefix_hit_tokens", "step_us", "model_us", "health", "num_unheard_by", "groups", "checkpoints", "role", "disk", "num_ranks")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
@@ -476,6 +478,7 @@ class BoardWorker(_message.Message):
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     DISK_FIELD_NUMBER: _ClassVar[int]
+    NUM_RANKS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     model: str
     attached: bool
@@ -504,7 +507,8 @@ class BoardWorker(_message.Message):
     checkpoints: CheckpointStatus
     role: _scheduler_pb2.WorkerRole
     disk: DiskStatus
-    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., draining: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., num_used_host_blocks: _Optional[int] = ..., cells: _Optional[bytes] = ..., blocks_per_cell: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., step_us: _Optional[int] = ..., model_us: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., role: _Optional[_Union[_scheduler_pb2.WorkerRole, str]] = ..., disk: _Optional[_Union[DiskStatus, _Mapping]] = ...) -> None: ...
+    num_ranks: int
+    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., draining: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., num_used_host_blocks: _Optional[int] = ..., cells: _Optional[bytes] = ..., blocks_per_cell: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., step_us: _Optional[int] = ..., model_us: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., role: _Optional[_Union[_scheduler_pb2.WorkerRole, str]] = ..., disk: _Optional[_Union[DiskStatus, _Mapping]] = ..., num_ranks: _Optional[int] = ...) -> None: ...
 
 class BoardRequest(_message.Message):
     __slots__ = ("request_id", "worker_id", "slot", "phase", "priority", "tenant", "num_prompt_tokens", "num_computed_tokens", "num_output_tokens", "max_output_tokens", "num_cached_tokens", "num_blocks", "num_preemptions", "age_ms")

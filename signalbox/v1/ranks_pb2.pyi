@@ -93,13 +93,17 @@ class RankAnswer(_message.Message):
     def __init__(self, beat: bool = ..., loaded: _Optional[_Union[RankDone, _Mapping]] = ..., done: _Optional[_Union[RankDone, _Mapping]] = ...) -> None: ...
 
 class RankDone(_message.Message):
-    __slots__ = ("number", "digest", "num_collectives", "failure")
+    __slots__ = ("number", "digest", "num_collectives", "failure", "took_us", "collectives_us")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     NUM_COLLECTIVES_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    TOOK_US_FIELD_NUMBER: _ClassVar[int]
+    COLLECTIVES_US_FIELD_NUMBER: _ClassVar[int]
     number: int
     digest: int
     num_collectives: int
     failure: str
-    def __init__(self, number: _Optional[int] = ..., digest: _Optional[int] = ..., num_collectives: _Optional[int] = ..., failure: _Optional[str] = ...) -> None: ...
+    took_us: int
+    collectives_us: int
+    def __init__(self, number: _Optional[int] = ..., digest: _Optional[int] = ..., num_collectives: _Optional[int] = ..., failure: _Optional[str] = ..., took_us: _Optional[int] = ..., collectives_us: _Optional[int] = ...) -> None: ...

@@ -118,7 +118,10 @@ def group(
     worker = (f"--sim-base-ms={SIM_STEP_MS}",) if runner == "sim" else ()
     groups: dict[Shape, list[tuple[Fault, int]]] = {}
     for fault, times in faults:
-        groups.setdefault(replace(fault.shape, runner=runner, drafts=drafts, worker_flags=worker), []).append(
+        if runner == "sim" and "--tensor-parallel=2" in fault.shape.worker_flags:
+            continue  # it has nothing to divide
+        flags = worker + fault.shape.worker_flags
+        groups.setdefault(replace(fault.shape, runner=runner, drafts=drafts, worker_flags=flags), []).append(
             (fault, times)
         )
     return groups

@@ -318,6 +318,18 @@ class HandoffRunner(ModelRunner, Protocol):
         such state."""
 
 
+@dataclass
+class RankTimes:
+    """Where the time of one process of several went, in seconds."""
+
+    compute: float = 0.0
+    """By itself."""
+    collectives: float = 0.0
+    """Waiting for others within a call, and adding up."""
+    answers: float = 0.0
+    """Rank 0: waiting behind its own part until the others have said that they have made theirs."""
+
+
 @runtime_checkable
 class GroupRunner(ModelRunner, Protocol):
     """A runner of several processes, of which this is the first."""
@@ -325,6 +337,10 @@ class GroupRunner(ModelRunner, Protocol):
     @property
     def failure(self) -> Exception | None:
         """Why the others have ended, also while nothing runs; None: they have not."""
+
+    @property
+    def rank_times(self) -> Sequence[RankTimes]:
+        """Where the time of each process went so far, by rank. Any thread may ask."""
 
     def close(self) -> None:
         """Ends the others."""

@@ -75,13 +75,16 @@ def follow(connection: Connection, load: Callable[[], FollowingRunner]) -> None:
     while True:
         call = connection.next_call()
         done = ranks_pb2.RankDone(number=call.number)
+        started, before = time.perf_counter(), runner.ranks.seconds
         try:
             make(call, runner, codec)
             done.digest = runner.digest
         except Exception as error:
             logger.warning("call %d failed: %r", call.number, error)
             done.failure = f"{type(error).__name__}: {error}"
-        done.num_collectives = runner.num_collectives
+        done.num_collectives = runner.ranks.num_calls
+        done.took_us = round(1e6 * (time.perf_counter() - started))
+        done.collectives_us = round(1e6 * (runner.ranks.seconds - before))
         connection.say(ranks_pb2.RankAnswer(done=done))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from signalbox.v1 import ranks_pb2
+from worker_svc.core.batch import RankTimes
 from worker_svc.ranks.errors import GroupBrokenError
 from worker_svc.ranks.peer import Peer
 from worker_svc.runner.split.communicator import Communicator
@@ -19,7 +20,7 @@ LOOK_S = 0.1
 SILENT_S = 2.0
 """A rank whose own thread for it has not said for so long that it is there is stopped, or its host is."""
 SILENT_LOADING_S = 60.0
-"""The same while it starts and loads: importing what it needs lets no thread of it speak."""
+"""As long it may be silent while it starts and loads: importing what it needs lets no thread of it speak."""
 LATE_S, LATE_FACTOR = 10.0, 20.0
 """A rank that has not made a call so long after rank 0 made its part, and so many times the time that this took, hangs:
 all wait for each other on the way, so that they end together."""
@@ -39,8 +40,8 @@ class Leader:
         self.failure: GroupBrokenError | None = None
         """Why the group has ended. Any thread may look."""
         self._is_closed = False
-        self.wait_s = 0.0
-        """Seconds that rank 0 has waited for answers behind its own part."""
+        self.times = [RankTimes() for _ in range(1 + len(peers))]
+        """Where time went, by rank."""
         self._watcher = threading.Thread(target=self._watch, name="ranks", daemon=True)
         self._watcher.start()
 
@@ -72,11 +73,13 @@ class Leader:
             self._running_since = started = time.monotonic()
             result: T | None = None
             failure: Exception | None = None
+            before = self._ranks.seconds
             try:
                 result = act()
             except Exception as error:
                 failure = error
             took = time.monotonic() - started
+            _add(self.times[0], took, self._ranks.seconds - before)
             try:
                 self._compare(failure, digest if failure is None else lambda: 0, took)
             finally:
@@ -101,7 +104,7 @@ class Leader:
             are_done = self._heard.wait_for(
                 lambda: self.failure or all(self._is_done(peer) for peer in self._peers), patience
             )
-        self.wait_s += time.monotonic() - begun
+        self.times[0].answers += time.monotonic() - begun
         self._raise_failure(failure)
         if not are_done:
             late = next(peer.rank for peer in self._peers if not self._is_done(peer))
@@ -115,6 +118,7 @@ class Leader:
         for peer in self._peers:
             done = peer.done
             assert done is not None, "it has been heard"
+            _add(self.times[peer.rank], done.took_us / 1e6, done.collectives_us / 1e6)
             theirs = (done.num_collectives, not done.failure, done.digest)
             if theirs != mine:
                 self._break(
@@ -166,8 +170,15 @@ class Leader:
                 return f"rank {peer.rank} (process {peer.pid}) has ended: {peer.ending}"
             patience = SILENT_S if peer.is_loaded else SILENT_LOADING_S
             if now - peer.last_heard_s > patience:
-                return f"rank {peer.rank} (process {peer.pid}) has not said for {patience:g} s that it is there"
+                return (
+                    f"rank {peer.rank} (process {peer.pid}) has not said for {patience:g} s that it is there"
+                )
             is_failed = self._is_done(peer) and bool(done and done.failure)
             if is_failed and since is not None and now - since > STUCK_S:
                 return f"rank {peer.rank} failed alone: {done.failure if done else ''}"
         return ""
+
+
+def _add(times: RankTimes, took: float, collectives: float) -> None:
+    times.compute += took - collectives
+    times.collectives += collectives

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from signalbox.v1 import ranks_pb2
-from worker_svc.core.batch import Batch, BlockCopy, Sampled, StateCopy
+from worker_svc.core.batch import Batch, BlockCopy, RankTimes, Sampled, StateCopy
 from worker_svc.ranks.calls import CallCodec, write_block_copies, write_state_copies
 from worker_svc.ranks.errors import GroupBrokenError
 from worker_svc.ranks.leader import Leader
 from worker_svc.runner.cpu.direct_forward import Forwarded
 from worker_svc.runner.sampling.prompt_results import follow_scores
+from worker_svc.runner.split.communicator import Communicator
 from worker_svc.runner.torch_runner import TorchRunner
 
 
@@ -26,10 +27,10 @@ class RankRunner(TorchRunner):
     """CRC-32 of the hidden states that the last batch gave; 0: there was none."""
 
     @property
-    def num_collectives(self) -> int:
-        """Collectives so far, those of loading included."""
+    def ranks(self) -> Communicator:
+        """What it says to the others within a forward."""
         assert self._split is not None, "it has a part"
-        return self._split.ranks.num_calls
+        return self._split.ranks
 
     def _run(self, batch: Batch) -> Forwarded:
         forwarded = super()._run(batch)
@@ -66,6 +67,11 @@ class LeadingRunner(RankRunner):
     def failure(self) -> GroupBrokenError | None:
         """Why the group has ended, also while nothing runs; None: it has not."""
         return self._leader.failure
+
+    @property
+    def rank_times(self) -> Sequence[RankTimes]:
+        """Where the time of each rank went so far, by rank."""
+        return self._leader.times
 
     def close(self) -> None:
         """Ends the other ranks."""

@@ -48,6 +48,9 @@ class WorkerInfo:
     role: WorkerRole = WorkerRole.BOTH
     """What it is there for, by its own setting (PD1)."""
 
+    num_ranks: int = 1
+    """Processes among which its model is divided (RK); nothing here depends on it."""
+
     @property
     def names_key(self) -> bytes:
         """Key of the names that requests' blocks have here; no request has names by the one of a worker that reuses

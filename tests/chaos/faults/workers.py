@@ -14,11 +14,12 @@ MOVE_S = 11.0
 STOPPED_S = 60.0
 
 
-async def _stop_one(ring: Ring) -> None:
+async def stop_one(ring: Ring) -> None:
+    """One worker is alone."""
     await ring.services[ring.shape.workers[1]].stop()
 
 
-async def _have_one_idle(ring: Ring, turn: int) -> None:
+async def have_one_idle(ring: Ring, turn: int) -> None:
     """One worker has all streams, another one has just come."""
     down = [name for name in ring.shape.workers if not ring.services[name].runs]
     if not down:
@@ -34,25 +35,26 @@ _IDLE: dict[str, str] = {}
 """Name of the worker that came last, by ring."""
 
 
-def _busy(ring: Ring) -> str:
+def busy(ring: Ring) -> str:
+    """Name of the worker that has all streams."""
     return next(name for name in ring.shape.workers if name != _IDLE[ring.folder.name])
 
 
 async def _kill(ring: Ring, turn: int) -> None:
-    await ring.kill(_busy(ring))
+    await ring.kill(busy(ring))
 
 
 async def _terminate(ring: Ring, turn: int) -> None:
-    ring.services[_busy(ring)].send(signal.SIGTERM)
+    ring.services[busy(ring)].send(signal.SIGTERM)
 
 
 async def _ended(ring: Ring, turn: int) -> None:
-    await ring.services[_busy(ring)].ended()
+    await ring.services[busy(ring)].ended()
 
 
 async def _freeze(ring: Ring, turn: int) -> None:
     _FROZEN_AT[ring.folder.name] = time.monotonic()
-    ring.services[_busy(ring)].send(signal.SIGSTOP)
+    ring.services[busy(ring)].send(signal.SIGSTOP)
 
 
 _FROZEN_AT: dict[str, float] = {}
@@ -61,23 +63,23 @@ _FROZEN_AT: dict[str, float] = {}
 async def _thaw(ring: Ring, turn: int) -> None:
     """It comes back with attempts that others have gone on with."""
     await asyncio.sleep(max(0.0, _FROZEN_AT[ring.folder.name] + STOPPED_S - time.monotonic()))
-    ring.services[_busy(ring)].send(signal.SIGCONT)
+    ring.services[busy(ring)].send(signal.SIGCONT)
     await asyncio.sleep(5)
-    await ring.ready(_busy(ring))
-    await ring.services[_busy(ring)].stop()
+    await ring.ready(busy(ring))
+    await ring.services[busy(ring)].stop()
     await asyncio.sleep(MOVE_S)
 
 
 async def _freeze_shortly(ring: Ring, turn: int) -> None:
-    worker = ring.services[_busy(ring)]
+    worker = ring.services[busy(ring)]
     worker.send(signal.SIGSTOP)
     await asyncio.sleep(3)
     worker.send(signal.SIGCONT)
 
 
 WORKER_FAULTS = (
-    Fault("worker SIGKILL", _kill, _have_one_idle, begin=_stop_one, window_s=16),
-    Fault("worker SIGTERM", _terminate, _have_one_idle, _ended, begin=_stop_one, window_s=16),
-    Fault("worker SIGSTOP 60 s", _freeze, _have_one_idle, _thaw, begin=_stop_one, window_s=50),
-    Fault("worker SIGSTOP 3 s", _freeze_shortly, _have_one_idle, begin=_stop_one),
+    Fault("worker SIGKILL", _kill, have_one_idle, begin=stop_one, window_s=16),
+    Fault("worker SIGTERM", _terminate, have_one_idle, _ended, begin=stop_one, window_s=16),
+    Fault("worker SIGSTOP 60 s", _freeze, have_one_idle, _thaw, begin=stop_one, window_s=50),
+    Fault("worker SIGSTOP 3 s", _freeze_shortly, have_one_idle, begin=stop_one),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -18,19 +19,23 @@ class Communicator(ABC):
         """Collectives so far: equal at all ranks between two of them."""
         self.num_bytes = 0
         """Bytes that this rank gave to them."""
+        self.seconds = 0.0
+        """Time in them: waiting for others, and adding up."""
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all ranks, the same bits at all of them; `values` may be written."""
         values = values.contiguous()
-        self._count(values)
+        started = self._count(values)
         self._sum(values)
+        self.seconds += time.perf_counter() - started
         return values
 
     def join(self, part: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
         """At rank 0 the parts of all ranks side by side, `sizes` by rank of the last dimension; elsewhere zeros of that
         shape."""
-        self._count(part)
+        started = self._count(part)
         joined = self._join(part.contiguous().view(-1, part.shape[-1]), sizes)
+        self.seconds += time.perf_counter() - started
         shape = (*part.shape[:-1], sum(sizes))
         return part.new_zeros(()).expand(shape) if joined is None else joined.view(shape)
 
@@ -58,6 +63,8 @@ class Communicator(ABC):
     def _least(self, number: int) -> int:
         """The least `number`."""
 
-    def _count(self, values: torch.Tensor) -> None:
+    def _count(self, values: torch.Tensor) -> float:
+        """When it begins."""
         self.num_calls += 1
         self.num_bytes += values.nbytes
+        return time.perf_counter()

@@ -65,14 +65,16 @@ class MemoryCommunicator(Communicator):
             self._give(piece.data_ptr(), piece.numel(), itemsize, 0)
             if joined is not None:
                 for rank, (size, end) in enumerate(zip(sizes, ends, strict=True)):
-                    given = self._given(rank, len(piece) * size * itemsize)
-                    joined[first : first + at_once, end - size : end] = given.view(part.dtype).view(-1, size)
+                    part_of_rank = self._part(rank, len(piece) * size * itemsize)
+                    joined[first : first + at_once, end - size : end] = part_of_rank.view(part.dtype).view(
+                        -1, size
+                    )
         return joined
 
     def _least(self, number: int) -> int:
         mine = ctypes.c_int64(number)
         self._give(ctypes.addressof(mine), 1, 8, 0)
-        return min(int(self._given(rank, 8).view(torch.int64)) for rank in range(self.size))
+        return min(int(self._part(rank, 8).view(torch.int64)) for rank in range(self.size))
 
     def _give(self, address: int, count: int, item_bytes: int, kind: int) -> None:
         call = self._call
@@ -82,7 +84,7 @@ class MemoryCommunicator(Communicator):
         if call.has_ended:
             raise RuntimeError("the group of ranks has ended")
 
-    def _given(self, rank: int, num_bytes: int) -> torch.Tensor:
+    def _part(self, rank: int, num_bytes: int) -> torch.Tensor:
         """What a rank gave to the last exchange; there until the next but one."""
         start = HEAD_BYTES + (2 * rank + self._call.number % 2) * PART_BYTES
         return torch.from_numpy(self._bytes[start : start + num_bytes])

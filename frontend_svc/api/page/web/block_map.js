@@ -36,7 +36,8 @@ function showWorker(card, worker) {
   const held = worker.num_blocks - worker.num_free_blocks - worker.num_cached_blocks;
   const trouble = troubleOf(worker);
   const doing = trouble || (worker.draining ? "draining" : worker.model);
-  const state = worker.role === "both" ? doing : `${doing}, ${worker.role}`;
+  const role = worker.role === "both" ? doing : `${doing}, ${worker.role}`;
+  const state = worker.num_ranks > 1 ? `${role}, ${worker.num_ranks} ranks` : role;
   card.box.classList.toggle("gone", !worker.attached);
   card.state.classList.toggle("trouble", Boolean(trouble));
   setText(card.state, state);

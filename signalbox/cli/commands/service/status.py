@@ -173,9 +173,10 @@ def _disk_line(worker: admin_pb2.WorkerStatus) -> str:
 
 
 def _state(worker: admin_pb2.WorkerStatus) -> str:
-    """In words, with the role behind it where it has one."""
+    """In words, with the role behind it where it has one, and the ranks where there are several."""
     role = role_of(worker.role)
-    return _health(worker) + (f", {role}" if role != "both" else "")
+    ranks = f", {worker.num_ranks} ranks" if worker.num_ranks > 1 else ""
+    return _health(worker) + (f", {role}" if role != "both" else "") + ranks
 
 
 def _health(worker: admin_pb2.WorkerStatus) -> str:
