@@ -46,6 +46,11 @@ class Leader:
         self._watcher.start()
 
     @property
+    def pids(self) -> list[int]:
+        """Processes of the other ranks, in order."""
+        return [peer.pid for peer in self._peers]
+
+    @property
     def bytes_sent(self) -> int:
         """To all other ranks."""
         return sum(peer.bytes_sent for peer in self._peers)

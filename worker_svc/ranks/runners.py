@@ -69,6 +69,16 @@ class LeadingRunner(RankRunner):
         return self._leader.failure
 
     @property
+    def pids(self) -> list[int]:
+        """Processes of the other ranks, in order."""
+        return self._leader.pids
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes that the other ranks were told so far, by each for itself."""
+        return self._leader.bytes_sent
+
+    @property
     def rank_times(self) -> Sequence[RankTimes]:
         """Where the time of each rank went so far, by rank."""
         return self._leader.times

@@ -324,10 +324,6 @@ def load_checked(
 ) -> LoadedModel:
     """The model with its modules swapped for faster ones if that gives the same logits, else as it is."""
     form = served_quantization(quantization, dtype)
-    if split is not None:
-        if quantization in ROUNDED_BITS:
-            raise ModelLoadError(f"quantization {quantization} is not served by several ranks.")
-        form = Quantization.NONE
     load = partial(load_model, path, dtype=dtype, device=device, max_model_len=max_model_len, split=split)
     model = load(quantization=form)
     check_chunks(model.module, block_size)

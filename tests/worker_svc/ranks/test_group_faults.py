@@ -162,7 +162,6 @@ def test_batches_of_many_steps_are_the_same_at_both_ends(runner: LeadingRunner) 
     [
         ("--hand-off", {"hand_off": True}),
         ("--kv-disk", {"kv_disk": "/tmp/blocks"}),
-        ("--quantization", {"quantization": "int8"}),
         ("--device", {"device": "cuda"}),
         ("--attention", {"attention": "triton"}),
         ("--runner", {"runner": "sim"}),

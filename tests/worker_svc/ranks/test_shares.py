@@ -55,7 +55,9 @@ def plans(size: int, **config: object) -> list[SplitPlan]:
 
 def part(name: str, whole: torch.Tensor, plan: SplitPlan, family: str = "llama") -> torch.Tensor:
     cut = cut_of(name, tuple(whole.shape), plan, family)
-    return whole if cut is None else cut(whole)
+    made = whole if cut is None else cut.of(whole)
+    assert isinstance(made, torch.Tensor)
+    return made
 
 
 def test_an_mlp_in_parts_sums_up_to_the_whole() -> None:

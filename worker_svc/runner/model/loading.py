@@ -282,12 +282,10 @@ def _load_module(
             f"({len(mismatched)} such weights)."
         )
     serve_llama4(module)
+    told, num_kept = ("", 0) if kept is None else (kept.told, kept.put_into(module, dtype))
     if split is not None:
         split.join(module)
-    if kept is None:
-        return module, 0, ""
-    told = kept.told
-    return module, kept.put_into(module, dtype), told
+    return module, num_kept, told
 
 
 def served_bytes(source: WeightSource, dtype: torch.dtype, kept: KeptWeights | None) -> int:

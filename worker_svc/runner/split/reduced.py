@@ -9,9 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from worker_svc.runner.model.quantised_experts import QuantisedExperts
+from worker_svc.runner.model.quantised_linear import QuantisedLinear
 from worker_svc.runner.split import shares
 from worker_svc.runner.split.communicator import Communicator
 from worker_svc.runner.split.plan import SplitPlan
+from worker_svc.weights.held import hold
 
 ATTENTION = "self_attn"
 WHOLE = ("linear_attn", "conv", "mamba")
@@ -33,8 +36,10 @@ def _is_cut(name: str, part: nn.Module, plan: SplitPlan) -> bool:
     if name == ATTENTION:
         return plan.heads is not None
     is_other = name in WHOLE or name.endswith(("norm", "layernorm")) or "router" in name
-    has_weights = any(len(weight.shape) > 1 for weight in part.parameters())
-    return not is_other and has_weights and not isinstance(part, nn.Linear)
+    if is_other or isinstance(part, nn.Linear | QuantisedLinear):
+        return False
+    is_kept = any(isinstance(module, QuantisedLinear | QuantisedExperts) for module in part.modules())
+    return is_kept or any(len(weight.shape) > 1 for weight in part.parameters())
 
 
 class Sums:
@@ -76,21 +81,19 @@ class SplitHead(nn.Module):
 
     def __init__(self, head: Any, plan: SplitPlan, ranks: Communicator) -> None:
         super().__init__()
-        num_rows = head.weight.shape[0]
+        num_rows = head.out_features
         parts = [shares.even(num_rows, rank, plan.size) for rank in range(plan.size)]
         mine, self._ranks = parts[plan.rank], ranks
         self._sizes = [part.size for part in parts]
         rows = slice(mine.start, mine.end)
-        self.part = nn.Linear(
-            head.weight.shape[1],
-            mine.size,
-            bias=head.bias is not None,
-            dtype=head.weight.dtype,
-            device="meta",
-        )
-        self.part.weight = nn.Parameter(head.weight.detach()[rows].clone(), requires_grad=False)
-        if head.bias is not None:
-            self.part.bias = nn.Parameter(head.bias.detach()[rows].clone(), requires_grad=False)
+        if isinstance(head, QuantisedLinear):
+            bias = None if head.bias is None else head.bias[rows]
+            self.part: nn.Module = QuantisedLinear(hold(head.held.rows(rows)), bias, head.dtype)
+            return
+        linear = nn.Linear(head.in_features, mine.size, bias=head.bias is not None, device="meta")
+        for name, whole in head.named_parameters():
+            setattr(linear, name, nn.Parameter(whole.detach()[rows].clone(), requires_grad=False))
+        self.part = linear
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """`[..., H]` to `[..., V]`."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from worker_svc.runner.split.plan import SplitPlan
-from worker_svc.weights.served import served_form
+from worker_svc.weights.quantised import QuantisedMatrix
 from worker_svc.weights.source import WeightSource
+from worker_svc.weights.stack import MatrixStack
 from worker_svc.weights.weight import Stored, Weight
 
 QUERIES, KEYS, OUT, JOINED = "q_proj", ("k_proj", "v_proj"), ("o_proj", "dense"), "qkv_proj"
@@ -29,36 +29,56 @@ MLP = re.compile(
     rf"({'|'.join(sorted((*COLUMNS, *ROWS, BOTH)))})(?:[._](weight|bias))?$"
 )
 
-Cut = Callable[[torch.Tensor], torch.Tensor]
-
 
 @dataclass(frozen=True)
-class _Sliced:
-    """Along a dimension."""
+class Cut:
+    """Parts of one dimension of a weight, side by side; no part: zeros of its shape, for another rank adds it."""
 
-    dim: int
-    part: slice
+    dim: int = 0
+    parts: tuple[slice, ...] = ()
 
-    def __call__(self, whole: torch.Tensor) -> torch.Tensor:
-        index: list[Any] = [slice(None)] * whole.dim()
-        index[self.dim] = self.part
-        return whole[tuple(index)].contiguous()
+    def of(self, whole: Stored) -> Stored:
+        """A rank's own of it. Whole numbers stay so, but where a group of them would be cut through."""
+        if isinstance(whole, MatrixStack):
+            # Its matrices are [outputs, inputs], whichever way the parameter has them.
+            dim = 2 - self.dim if whole.is_transposed else self.dim - 1
+            of_one = Cut(dim, self.parts)
+            return MatrixStack(
+                whole.num_experts,
+                lambda expert: of_one._of_matrix(whole.matrix(expert)),
+                whole.is_transposed,
+            )
+        return self._of_matrix(whole)
 
+    def shape_of(self, whole: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a rank's own."""
+        if not self.parts:
+            return whole
+        length = sum(part.stop - part.start for part in self.parts)
+        return (*whole[: self.dim], length, *whole[self.dim + 1 :])
 
-@dataclass(frozen=True)
-class _Joined:
-    """Several parts of a dimension, side by side."""
+    def _of_matrix(self, whole: torch.Tensor | QuantisedMatrix) -> torch.Tensor | QuantisedMatrix:
+        if isinstance(whole, torch.Tensor):
+            return self._of_tensor(whole)
+        if self.dim == 0:
+            return whole.with_rows(self._of_tensor)
+        size = whole.group_size
+        width = sum(part.stop - part.start for part in self.parts)
+        if size == whole.shape[1]:  # one group, of which all columns have the scale
+            return replace(whole, codes=self._of_tensor(whole.codes), group_size=width)
+        if any(part.start % size or part.stop % size for part in self.parts):
+            return self._of_tensor(whole.dequantise())
+        groups = Cut(1, tuple(slice(part.start // size, part.stop // size) for part in self.parts))
+        offsets = None if whole.offsets is None else groups._of_tensor(whole.offsets)
+        return replace(
+            whole, codes=self._of_tensor(whole.codes), scales=groups._of_tensor(whole.scales), offsets=offsets
+        )
 
-    dim: int
-    parts: tuple[slice, ...]
-
-    def __call__(self, whole: torch.Tensor) -> torch.Tensor:
-        return torch.cat([_Sliced(self.dim, part)(whole) for part in self.parts], self.dim)
-
-
-def _zeros(whole: torch.Tensor) -> torch.Tensor:
-    """What another rank adds."""
-    return torch.zeros_like(whole)
+    def _of_tensor(self, whole: torch.Tensor) -> torch.Tensor:
+        if not self.parts:
+            return torch.zeros_like(whole)
+        pieces = [whole.narrow(self.dim, part.start, part.stop - part.start) for part in self.parts]
+        return pieces[0].contiguous() if len(pieces) == 1 else torch.cat(pieces, self.dim)
 
 
 def split_source(source: WeightSource, plan: SplitPlan, family: str) -> WeightSource:
@@ -71,13 +91,14 @@ def split_source(source: WeightSource, plan: SplitPlan, family: str) -> WeightSo
 
 
 def _part(weight: Weight, cut: Cut) -> Weight:
-    shape = tuple(cut(torch.empty(weight.shape, device="meta")).shape)
-    share = torch.Size(shape).numel() / max(1, weight.num_elements)
-
-    def read(dtype: torch.dtype) -> Stored:
-        return cut(served_form(weight.read(dtype), dtype))
-
-    return Weight(weight.name, shape, int(weight.stored_bytes * share), read, weight.forget)
+    shape = cut.shape_of(weight.shape)
+    share = math.prod(shape) / max(1, weight.num_elements)
+    return replace(
+        weight,
+        shape=shape,
+        stored_bytes=int(weight.stored_bytes * share),
+        read=lambda dtype: cut.of(weight.read(dtype)),
+    )
 
 
 def cut_of(name: str, shape: tuple[int, ...], plan: SplitPlan, family: str) -> Cut | None:
@@ -94,16 +115,16 @@ def _of_attention(part: str, kind: str, shape: tuple[int, ...], plan: SplitPlan)
         return None
     queries, keys = plan.heads
     if part in (QUERIES, "sinks"):
-        return _Sliced(0, queries.of(shape[0]))
+        return Cut(0, (queries.of(shape[0]),))
     if part in KEYS:
-        return _Sliced(0, keys.of(shape[0]))
+        return Cut(0, (keys.of(shape[0]),))
     if part == JOINED:
         dim = shape[0] // (queries.total + 2 * keys.total)
         q, k = queries.of(dim * queries.total), keys.of(dim * keys.total)
         first, second = dim * queries.total, dim * (queries.total + keys.total)
-        return _Joined(0, (q, *(slice(k.start + at, k.stop + at) for at in (first, second))))
+        return Cut(0, (q, *(slice(k.start + at, k.stop + at) for at in (first, second))))
     if part in OUT:
-        return _Sliced(1, queries.of(shape[1])) if kind == "weight" else _once(plan)
+        return Cut(1, (queries.of(shape[1]),)) if kind == "weight" else _once(plan)
     return None
 
 
@@ -129,14 +150,14 @@ def _of_both(kind: str, shape: tuple[int, ...], plan: SplitPlan, family: str) ->
         return None
     part = share.of(half)
     if family in BY_TURNS:
-        return _Sliced(dim, slice(2 * part.start, 2 * part.stop))
-    return _Joined(dim, (part, slice(half + part.start, half + part.stop)))
+        return Cut(dim, (slice(2 * part.start, 2 * part.stop),))
+    return Cut(dim, (part, slice(half + part.start, half + part.stop)))
 
 
 def _width(dim: int, shape: tuple[int, ...], plan: SplitPlan) -> Cut | None:
     share = plan.width(shape[dim])
-    return None if share is None else _Sliced(dim, share.of(shape[dim]))
+    return None if share is None else Cut(dim, (share.of(shape[dim]),))
 
 
 def _once(plan: SplitPlan) -> Cut | None:
-    return None if plan.is_first else _zeros
+    return None if plan.is_first else Cut()
