@@ -81,7 +81,7 @@ def read(
 
 
 def _of_ranks(ranks: Sequence[RankTimes]) -> Iterator[Metric]:
-    """Of a model that is divided among processes: where the time of each went."""
+    """Where the time of each process went, of a model that is divided among them."""
     parts = [
         ({"rank": str(rank), "part": part}, getattr(times, part))
         for rank, times in enumerate(ranks)

@@ -323,7 +323,7 @@ class RankTimes:
     """Where the time of one process of several went, in seconds."""
 
     compute: float = 0.0
-    """By itself."""
+    """Time by itself."""
     collectives: float = 0.0
     """Waiting for others within a call, and adding up."""
     answers: float = 0.0

@@ -17,7 +17,7 @@ from worker_svc.runner.split.communicator import Communicator
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 LOOK_S = 0.1
-SILENT_S = 2.0
+SILENT_S = 1.5
 """A rank whose own thread for it has not said for so long that it is there is stopped, or its host is."""
 SILENT_LOADING_S = 60.0
 """As long it may be silent while it starts and loads: importing what it needs lets no thread of it speak."""

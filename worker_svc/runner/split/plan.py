@@ -18,7 +18,9 @@ WIDTHS = (
     "intermediate_size_mlp",
 )
 """Settings of a config that say how wide its MLPs are."""
-WHOLE_ATTENTION = frozenset(("deepseek_v2", "deepseek_v3", "gemma4_text", "minimax_m2", "olmo2", "olmo3"))
+WHOLE_ATTENTION = frozenset(
+    ("deepseek_v2", "deepseek_v3", "gemma4_text", "minimax_m2", "olmo2", "olmo3", "stablelm")
+)
 """Families whose attention each rank computes as a whole: norms over all heads, latents that all heads share, or heads
 that are not the same in all layers."""
 DIVIDED = (
@@ -47,7 +49,7 @@ DIVIDED = (
                 "qwen3_moe",
                 "qwen3_5_text",
             ),
-            *("qwen3_5_moe_text", "qwen3_next", "seed_oss", "smollm3", "stablelm", "starcoder2"),
+            *("qwen3_5_moe_text", "qwen3_next", "seed_oss", "smollm3", "starcoder2"),
         )
     )
     | WHOLE_ATTENTION
