@@ -338,7 +338,7 @@ def load_checked(
             fuse_kept_experts(model.module)
             expected = eager_logits(model)
             with contextlib.nullcontext() if split is None else split.swapping():
-                optimize(model.module, model.dtype, is_split=split is not None)
+                optimize(model.module, model.dtype, None if split is None else split.ranks)
             check_paged_attention(model, block_size, expected)
             return model
         except Exception as error:  # whatever it is: the model's own modules may still do

@@ -3,7 +3,8 @@
     python -m signalbox.benchmarks.runner.ranks --model DIR --ranks 2 --streams 1 8 32 --json
 
 One process runs with one thread and with as many as there are ranks; ranks run with one thread each, on a core each.
-Times are medians of decode steps and of a prompt. Of the ranks also: bytes that rank 0 tells of a step, bytes that a
+Each form is a process of its own, started anew in each turn: threads are a setting of a whole process. Times are
+medians of decode steps and of a prompt. Of the ranks also: bytes that rank 0 tells of a step, bytes that a
 rank gives to collectives, how many these are, and where the time of rank 0 goes.
 """
 
@@ -13,9 +14,9 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -50,66 +51,56 @@ class Result:
 
 @dataclass(frozen=True)
 class Form:
-    """A runner, and the cores of the thread that calls it."""
+    """A way to run the model."""
 
-    name: str
-    runner: TorchRunner
-    cores: set[int]
+    num_ranks: int
+    threads: int
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"1 process, {threads}" if self.num_ranks == 1 else f"{self.num_ranks} ranks, {threads} each"
 
 
-def load(options: argparse.Namespace) -> Iterator[Form]:
-    """The model in all forms."""
-    count = options.ranks
+def load(form: Form, options: argparse.Namespace) -> TorchRunner:
+    """The model in that form, each rank on a core of its own."""
     most = max(options.streams)
-    width = -(-(PROMPT + options.steps + 2) // BLOCK_SIZE)
+    width = -(-(PROMPT + options.steps + most + 2) // BLOCK_SIZE)
     settings = WorkerSettings.model_validate(
         {
             "model": options.model,
             "dtype": options.dtype,
-            "quantization": "none",
+            "quantization": options.quantization,
             "num_blocks": most * width + LONG_PROMPT // BLOCK_SIZE + 8,
             "num_slots": most + 1,
-            "threads": 1,
+            "threads": form.threads,
+            "tensor_parallel": form.num_ranks,
+            "collectives": options.collectives,
         }
     )
-    cores = sorted(os.sched_getaffinity(0))
-    for threads in sorted({1, count}):
-        runner, _ = make_runner(settings.model_copy(update={"threads": threads}))
-        assert isinstance(runner, TorchRunner)
-        yield Form(f"1 process, {threads} threads", runner, set(cores))
-    collectives = {"collectives": options.collectives}
-    leading, _ = make_runner(settings.model_copy(update={"tensor_parallel": count} | collectives))
-    assert isinstance(leading, LeadingRunner)
-    for rank, pid in enumerate(leading.pids, 1):
-        os.sched_setaffinity(pid, {cores[rank % len(cores)]})
-    yield Form(f"{count} ranks, 1 thread each", leading, {cores[0]})
+    runner, _ = make_runner(settings)
+    assert isinstance(runner, TorchRunner)
+    if isinstance(runner, LeadingRunner):
+        cores = sorted(os.sched_getaffinity(0))
+        for rank, pid in enumerate((0, *runner.pids)):
+            os.sched_setaffinity(pid, {cores[rank % len(cores)]})
+    return runner
 
 
-@contextmanager
-def on_cores(cores: set[int]) -> Iterator[None]:
-    """This thread runs there meanwhile."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def measure(form: Form, streams: int, num_steps: int) -> Result:
+def measure(name: str, runner: TorchRunner, streams: int, num_steps: int) -> Result:
     """Decode steps of so many streams, and a long prompt."""
-    random, runner = np.random.default_rng(0), form.runner
+    random = np.random.default_rng(0)
     prompts = [random.integers(0, runner.info.vocab_size, PROMPT).astype(np.int32) for _ in range(streams)]
-    requests = Requests(prompts, num_steps + 2, BLOCK_SIZE)
-    result = Result(form.name, streams)
-    with on_cores(form.cores):
-        for slot in range(streams):
-            _run(runner, requests, [(slot, PROMPT)])
-        before = _counts(runner)
-        times = [_run(runner, requests, []) for _ in range(num_steps)]
-        after = _counts(runner)
-        long = [random.integers(0, runner.info.vocab_size, LONG_PROMPT).astype(np.int32)]
-        result.prompt_ms = _run(runner, Requests(long, 2, BLOCK_SIZE), [(0, LONG_PROMPT)])
+    requests = Requests(prompts, num_steps + streams + 2, BLOCK_SIZE)
+    result = Result(name, streams)
+    for slot in range(streams):
+        _run(runner, requests, [(slot, PROMPT)])
+    before = _counts(runner)
+    times = [_run(runner, requests, []) for _ in range(num_steps)]
+    after = _counts(runner)
+    long = [random.integers(0, runner.info.vocab_size, LONG_PROMPT).astype(np.int32)]
+    result.prompt_ms = _run(runner, Requests(long, 2, BLOCK_SIZE), [(0, LONG_PROMPT)])
     result.step_ms = statistics.median(times)
     each = [(b - a) / num_steps for a, b in zip(before, after, strict=True)]
     result.log_bytes, result.collective_bytes, result.collectives = each[:3]
@@ -135,6 +126,30 @@ def _counts(runner: TorchRunner) -> list[float]:
     return [runner.log_bytes, ranks.num_bytes, ranks.num_calls, times.collectives, times.answers]
 
 
+def run_one(form: Form, options: argparse.Namespace) -> None:
+    """Measures a form at all numbers of streams, and prints a line of JSON for each."""
+    runner = load(form, options)
+    for streams in options.streams:
+        print(json.dumps(asdict(measure(form.name, runner, streams, options.steps))), flush=True)
+    if isinstance(runner, LeadingRunner):
+        runner.close()
+
+
+def run_apart(form: Form, arguments: list[str]) -> list[Result]:
+    """What a process of its own measures."""
+    command = [
+        sys.executable,
+        "-m",
+        __spec__.name,
+        *arguments,
+        "--form",
+        str(form.num_ranks),
+        str(form.threads),
+    ]
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return [Result(**json.loads(line)) for line in output.splitlines() if line.startswith("{")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -142,41 +157,33 @@ def main() -> None:
     add = parser.add_argument
     add("--model", type=Path, required=True, help="model directory")
     add("--dtype", choices=("float32", "bfloat16"), default="bfloat16", help="type of weights")
+    add(
+        "--quantization",
+        choices=("auto", "none", "int8", "int4"),
+        default="none",
+        help="as the worker's setting",
+    )
     add("--ranks", type=int, default=2, help="processes")
     add("--streams", type=int, nargs="+", default=[1, 8, 32], help="streams that decode")
     add("--steps", type=int, default=48, help="decode steps of a turn")
     add("--turns", type=int, default=5, help="turns; medians of them are told")
-    add(
-        "--collectives",
-        choices=("auto", "shared-memory", "gloo"),
-        default="auto",
-        help="as the worker's setting",
-    )
-    add("--json", action="store_true", help="one JSON object per line")
+    collectives = ("auto", "shared-memory", "gloo")
+    add("--collectives", choices=collectives, default="auto", help="as the worker's setting")
+    add("--form", type=int, nargs=2, metavar=("RANKS", "THREADS"), help="that one alone, in this process")
+    add("--json", action="store_true", help="one JSON object per line (the default, and the only form)")
     options = parser.parse_args()
-    forms = list(load(options))
-    for streams in options.streams:
-        turns = [[measure(form, streams, options.steps) for form in forms] for _ in range(options.turns)]
-        for number, form in enumerate(forms):
-            mine = [turn[number] for turn in turns]
-            told = replace(
-                mine[-1],
-                step_ms=statistics.median(each.step_ms for each in mine),
-                prompt_ms=statistics.median(each.prompt_ms for each in mine),
-            )
-            line = {
-                key: value if isinstance(value, str) else round(value, 3)
-                for key, value in asdict(told).items()
-            }
-            if options.json:
-                print(json.dumps(line), flush=True)
-            else:
-                print(
-                    f"{streams:>4} streams, {form.name}: {told.step_ms:.2f} ms a step, {told.prompt_ms:.0f} ms a prompt"
-                )
-    for form in forms:
-        if isinstance(form.runner, LeadingRunner):
-            form.runner.close()
+    if options.form:
+        run_one(Form(*options.form), options)
+        return
+    forms = [Form(1, threads) for threads in sorted({1, options.ranks})] + [Form(options.ranks, 1)]
+    turns = [[run_apart(form, sys.argv[1:]) for form in forms] for _ in range(options.turns)]
+    for at in range(len(options.streams)):
+        for number in range(len(forms)):
+            mine = [turn[number][at] for turn in turns]
+            steps, prompts = ([getattr(each, name) for each in mine] for name in ("step_ms", "prompt_ms"))
+            told = replace(mine[-1], step_ms=statistics.median(steps), prompt_ms=statistics.median(prompts))
+            line = asdict(told)
+            print(json.dumps({key: round(v, 3) if isinstance(v, float) else v for key, v in line.items()}))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from signalbox.v1 import generation_pb2
 from tests.worker_svc.drafting.local_ring import Client, LocalRing
@@ -15,6 +17,8 @@ from tests.worker_svc.runner.reference import EPSILON, assert_near_the_best, loa
 from tools.make_random_model import make_model
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.drafts.drafter import Drafter
+from worker_svc.runner.attention.attention import native_kernels
+from worker_svc.runner.cpu.decoder import FusedDecoder
 from worker_svc.runner.torch_runner import TorchRunner
 from worker_svc.runner_factory import make_runner as make_any_runner
 
@@ -118,3 +122,30 @@ def test_whole_numbers_are_divided_as_they_are(preset: Preset, name: str, quanti
     assert got == pytest.approx(expected, abs=0.02)
     same = sum(mine.output[:4] == theirs.output[:4] for mine, theirs in zip(clients, wanted, strict=True))
     assert same >= len(clients) - 1
+
+
+def test_ranks_sum_within_the_call_of_all_layers(tmp_path: Path) -> None:
+    """RK2: where one process computes all layers in a call, so does each rank: the kernel waits for the others."""
+    kernels = native_kernels()
+    if kernels is None or not kernels.has_dot:
+        pytest.skip("this CPU has no bfloat16 dot product")
+    config = LlamaConfig(
+        vocab_size=512,
+        hidden_size=192,
+        intermediate_size=192,
+        num_hidden_layers=3,
+        num_attention_heads=6,
+        num_key_value_heads=3,
+        head_dim=32,
+        max_position_embeddings=256,
+    )
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).save_pretrained(tmp_path)
+    settings = {"dtype": "bfloat16", "block_size": 16}
+    one, _ = alone(tmp_path, **settings)
+    wanted = play(one, None, 2, 0)
+    with group(tmp_path, **settings) as (runner, _):
+        clients = play(runner, None, 2, 0)
+        assert any(isinstance(part, FusedDecoder) for part in runner.model.module.modules())
+        assert runner.ranks.seconds > 0
+    assert clients[5].prompt_logprobs == pytest.approx(wanted[5].prompt_logprobs, abs=0.05)

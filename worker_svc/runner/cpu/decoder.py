@@ -24,6 +24,7 @@ from worker_svc.runner.cpu.native_linear import PackedWeight, check_packs
 from worker_svc.runner.cpu.packed_codes import PackedCodes
 from worker_svc.runner.cpu.packed_linear import join_biases, release_weight, weight_and_bias
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
+from worker_svc.runner.split.over_memory import MemoryCommunicator
 
 
 @dataclass
@@ -44,14 +45,17 @@ class FusedDecoder(nn.Module):
 
     Weights may be whole numbers, each of a layer's four by itself."""
 
-    def __init__(self, layers: nn.ModuleList, kernels: Kernels) -> None:
-        """NotFusableError if the layers are not of a known kind. Their own weights are not kept."""
+    def __init__(
+        self, layers: nn.ModuleList, kernels: Kernels, ranks: MemoryCommunicator | None = None
+    ) -> None:
+        """NotFusableError if the layers are not of a known kind. Their own weights are not kept. ranks: who has the
+        other heads and columns; None: all are here."""
         super().__init__()
         # All of them ahead of any: a layer that is packed loses its weights.
         for layer in layers:
             check_layer(layer)
         first: Any = layers[0]
-        self._kernels = kernels
+        self._kernels, self._ranks = kernels, ranks
         self._call = make_call(first)
         self._layers = [pack_layer(layer) for layer in layers]
         self._cache: KVCache | None = None
@@ -92,7 +96,13 @@ class FusedDecoder(nn.Module):
         call.table_width, call.rotary_dim = batch.block_tables.shape[1], cosines.shape[-1]
         call.block_size = batch.cache.block_size
         call.seconds = None if self.seconds is None else self.seconds.ctypes.data
-        self._kernels.decode(call)
+        if self._ranks is None:
+            self._kernels.decode(call)
+            return hidden
+        num_sums = 2 * len(self._layers)
+        with self._ranks.summing(num_sums, num_sums * hidden.nbytes) as exchange:
+            call.ranks = ctypes.addressof(exchange)
+            self._kernels.decode(call)
         return hidden
 
     def _use_tables(self, batch: attention.PagedBatch) -> None:

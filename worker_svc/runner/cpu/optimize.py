@@ -38,6 +38,9 @@ from worker_svc.runner.cpu.recurrent.state_space import NativeStateSpace, is_sta
 from worker_svc.runner.cpu.unfused import tell_unfused, tell_unpacked
 from worker_svc.runner.model.quantised_experts import QuantisedExperts
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
+from worker_svc.runner.split.communicator import Communicator
+from worker_svc.runner.split.over_gloo import GlooCommunicator
+from worker_svc.runner.split.over_memory import MemoryCommunicator
 from worker_svc.weights.heap import heap_trim
 
 logger = logging.getLogger(__name__)
@@ -46,11 +49,11 @@ Swap = Callable[[nn.Module], nn.Module | None]
 
 
 @torch.inference_mode()
-def optimize(model: nn.Module, dtype: torch.dtype, *, is_split: bool = False) -> None:
+def optimize(model: nn.Module, dtype: torch.dtype, ranks: Communicator | None = None) -> None:
     """Swaps what is known in a model on the CPU, and drops the weights that are then not needed any more.
 
-    Every swapped part but attention was compared with the original; the probe compares the whole. is_split: sums over
-    ranks stand between its parts, so that no call computes all layers.
+    Every swapped part but attention was compared with the original; the probe compares the whole. ranks: those
+    that have the other parts of it; over gloo no call computes all layers.
     """
     drop_expansion(model)
     if dtype not in DTYPES:
@@ -60,7 +63,7 @@ def optimize(model: nn.Module, dtype: torch.dtype, *, is_split: bool = False) ->
         swaps: list[Swap] = [swap_linear]
     elif uses_dot(kernels, dtype):
         swaps = [
-            *([] if is_split else [decoder_swap(kernels)]),
+            *([] if isinstance(ranks, GlooCommunicator) else [decoder_swap(kernels, ranks)]),
             *fused_swaps(kernels),
             kept_swap(kernels),
             latent_swap(kernels),
@@ -89,13 +92,14 @@ def fuse_kept_experts(model: nn.Module) -> None:
         )
 
 
-def decoder_swap(kernels: Kernels) -> Swap:
+def decoder_swap(kernels: Kernels, ranks: Communicator | None = None) -> Swap:
     """One module in the place of all layers, if they are of the kind that it knows."""
+    assert ranks is None or isinstance(ranks, MemoryCommunicator), "others cannot be heard within a call"
 
     def swap(module: nn.Module) -> nn.Module | None:
         if not isinstance(module, nn.ModuleList) or not len(module) or not is_decoder_layer(module[0]):
             return None
-        return nn.ModuleList([FusedDecoder(module, kernels)])
+        return nn.ModuleList([FusedDecoder(module, kernels, ranks)])
 
     return swap
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from worker_svc.runner.cpu.decoder import FusedDecoder
 from worker_svc.runner.model.quantised_experts import QuantisedExperts
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
 from worker_svc.runner.split import shares
@@ -53,6 +54,9 @@ class Sums:
     def attach(self) -> None:
         """Once more where modules were swapped for others."""
         for name in self._names:
+            layers = self._module.get_submodule(name.rsplit(".", 2)[0])
+            if isinstance(layers[0], FusedDecoder):  # type: ignore[index]
+                return  # it sums by itself
             part: Any = self._module.get_submodule(name)
             if getattr(part, "is_summed", False):
                 continue

@@ -8,6 +8,7 @@
 
 #include "attention/prefill.h"
 #include "attention/rope.h"
+#include "exchange.h"
 #include "products/matrix_units.h"
 #include "products/quantised.h"
 #include "team.h"
@@ -32,6 +33,7 @@ struct Decoder {
     int64_t hidden_size, num_heads, num_kv_heads, dim, intermediate, rotary_dim, block_size;
     float epsilon, norm_epsilon, scaling;
     double* seconds;  // if not null, what each part took is added: products, attention, the rest
+    Exchange* ranks;  // if not null, others have the rest of heads and columns
     int32_t activation, num_threads;
 };
 
@@ -60,6 +62,7 @@ class Clock {
 
 struct Scratch {
     std::vector<bf16> normed, qkv, attended, gated;
+    std::vector<bf16> part;  // this rank's of what is added to the hidden state
     std::vector<float> partials;
     RoundedRows rounded;  // of what the next product takes, if its weights are whole numbers
 };
@@ -80,13 +83,14 @@ class Forward {
         s.attended.resize(d.num_tokens * d.num_heads * d.dim);
         s.gated.resize(d.num_tokens * d.intermediate);
         s.partials.resize(partials);
+        s.part.resize(d.ranks ? d.num_tokens * d.hidden_size : 0);
         s.rounded.resize(d.num_tokens, std::max({d.hidden_size, d.num_heads * d.dim, d.intermediate}));
     }
 
     // To be called by all members of the team; the first one keeps the time.
     void run(Team::Member& team, bool is_first) const {
         Clock clock(is_first ? d_.seconds : nullptr);
-        for (int64_t i = 0; i < d_.num_layers; i++) run_layer(d_.layers[i], team, clock);
+        for (int64_t i = 0; i < d_.num_layers && !have_ended(); i++) run_layer(d_.layers[i], team, clock);
     }
 
   private:
@@ -105,12 +109,6 @@ class Forward {
     }
 
     void run_layer(const Layer& l, Team::Member& team, Clock& clock) const {
-        bf16* hidden = (bf16*)d_.hidden;
-        auto add = [&](int64_t r, int64_t t, vec low, vec high) {
-            bf16* to = hidden + r * d_.hidden_size + t * TILE;
-            store(to, rounded<bf16>(low) + load(to));
-            store(to + LANES, rounded<bf16>(high) + load(to + LANES));
-        };
         norm(l.input_norm, l.qkv, team);
         clock.add_to(Clock::REST);
         linear(l.qkv, s_.normed.data(), team, [&](int64_t r, int64_t t, vec low, vec high) {
@@ -123,7 +121,8 @@ class Forward {
         attend(l, team);
         clock.add_to(Clock::ATTENTION);
         round(l.out, s_.attended.data(), team);
-        linear(l.out, s_.attended.data(), team, add);
+        add(l.out, s_.attended.data(), team);
+        if (have_ended()) return;
         clock.add_to(Clock::PRODUCTS);
         norm(l.post_norm, l.gate_up, team);
         clock.add_to(Clock::REST);
@@ -132,9 +131,37 @@ class Forward {
                           activation(rounded<bf16>(gates), d_.activation) * rounded<bf16>(ups));
         });
         round(l.down, s_.gated.data(), team);
-        linear(l.down, s_.gated.data(), team, add);
+        add(l.down, s_.gated.data(), team);
         clock.add_to(Clock::PRODUCTS);
     }
+
+    // What a product gives, to the hidden state: by all ranks together where there are several.
+    void add(const Packed& w, const bf16* x, Team::Member& team) const {
+        bf16* hidden = (bf16*)d_.hidden;
+        if (!d_.ranks) {
+            linear(w, x, team, [&](int64_t r, int64_t t, vec low, vec high) {
+                bf16* to = hidden + r * d_.hidden_size + t * TILE;
+                store(to, rounded<bf16>(low) + load(to));
+                store(to + LANES, rounded<bf16>(high) + load(to + LANES));
+            });
+            return;
+        }
+        linear(w, x, team, [&](int64_t r, int64_t t, vec low, vec high) {
+            bf16* to = &s_.part[r * d_.hidden_size + t * TILE];
+            store(to, low);
+            store(to + LANES, high);
+        });
+        team.share(1, [&](int64_t) { sum_over_ranks(*d_.ranks, s_.part.data(), d_.num_tokens * d_.hidden_size); });
+        if (have_ended()) return;
+        team.share(d_.num_tokens, [&](int64_t r) {
+            const bf16* from = &s_.part[r * d_.hidden_size];
+            bf16* to = hidden + r * d_.hidden_size;
+            for (int64_t i = 0; i < d_.hidden_size; i += LANES) store(to + i, load(from + i) + load(to + i));
+        });
+    }
+
+    // The group of ranks is no more: what is computed from here on means nothing.
+    bool have_ended() const { return d_.ranks && d_.ranks->has_ended; }
 
     void rotate(const Layer& l, Team::Member& team) const {
         const int64_t* block_ids = l.block_ids ? l.block_ids : d_.block_ids;

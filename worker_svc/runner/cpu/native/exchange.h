@@ -22,7 +22,8 @@ struct Exchange {
     void* memory;  // a page with the words below, then two parts of `part_bytes` for each rank
     void* values;  // [count], what this rank gives; the sum, where there is one
     int64_t count, part_bytes;
-    uint32_t number;  // of this exchange, from 1; one more for each
+    double seconds;  // what exchanges take is added: mostly waiting
+    uint32_t number;  // of the last exchange
     int32_t rank, size;
     int32_t kind;  // 0: nothing is summed; 1: float, 2: bf16 are
     int32_t item_bytes;
@@ -83,19 +84,35 @@ void sum_parts(const Exchange& e) {
     }
 }
 
+inline double now() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+
+// One exchange, of at most `part_bytes`.
 inline void exchange(Exchange& e) {
+    const double started = now();
+    e.number++;
     memcpy(part_of(e, e.rank), e.values, e.count * e.item_bytes);
     auto& mine = word(e.memory, 1 + e.rank);
     mine.store(e.number, std::memory_order_release);
     wake_all(mine);
     e.has_ended = 0;
-    for (int64_t rank = 0; rank < e.size; rank++)
-        if (!wait_for(e, rank)) {
-            e.has_ended = 1;
-            return;
-        }
-    if (e.kind == 1) sum_parts<float>(e);
-    if (e.kind == 2) sum_parts<bf16>(e);
+    for (int64_t rank = 0; rank < e.size && !e.has_ended; rank++) e.has_ended = !wait_for(e, rank);
+    if (!e.has_ended && e.kind == 1) sum_parts<float>(e);
+    if (!e.has_ended && e.kind == 2) sum_parts<bf16>(e);
+    e.seconds += now() - started;
+}
+
+// The sum over all ranks of `count` numbers, in as many exchanges as these take; the same pieces at all of them.
+inline void sum_over_ranks(Exchange& e, bf16* values, int64_t count) {
+    const int64_t at_once = e.part_bytes / sizeof(bf16);
+    e.kind = 2, e.item_bytes = sizeof(bf16), e.has_ended = 0;
+    for (int64_t first = 0; first < count && !e.has_ended; first += at_once) {
+        e.values = values + first, e.count = std::min(at_once, count - first);
+        exchange(e);
+    }
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_float, c_int32, c_int64, c_uint32, c_void_p
+from ctypes import c_double, c_float, c_int32, c_int64, c_uint32, c_void_p
 
 
 class LayoutError(Exception):
@@ -69,6 +69,7 @@ class DecoderCall(ctypes.Structure):
         *((name, c_int64) for name in ("intermediate", "rotary_dim", "block_size")),
         *((name, c_float) for name in ("epsilon", "norm_epsilon", "scaling")),
         ("seconds", c_void_p),
+        ("ranks", c_void_p),
         *((name, c_int32) for name in ("activation", "num_threads")),
     )
 
@@ -182,6 +183,7 @@ class ExchangeCall(ctypes.Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("memory", "values")),
         *((name, c_int64) for name in ("count", "part_bytes")),
+        ("seconds", c_double),
         ("number", c_uint32),
         *((name, c_int32) for name in ("rank", "size", "kind", "item_bytes", "has_ended")),
     )
