@@ -15,6 +15,7 @@ import sys
 from signalbox.runtime import process
 from worker_svc.config import WorkerSettings
 from worker_svc.guardian.guarded import GuardedService, Serve
+from worker_svc.ranks.place import place_of
 
 SWITCH_S = 20e-6
 """The step thread asks for the interpreter after every kernel; the event loop's work is in slices longer than a kernel,
@@ -25,7 +26,18 @@ def main() -> None:
     """Runs the worker service."""
     sys.setswitchinterval(SWITCH_S)
     service = GuardedService(_load)
-    process.run("worker", WorkerSettings, service.serve, service.prepare)
+
+    def prepare(settings: WorkerSettings) -> None:
+        place = place_of(os.environ, settings.num_ranks)
+        if place is not None and place.rank:
+            # Imported here: rank 0 and whole workers load torch behind the guardian's fork.
+            from worker_svc.ranks.running import join  # noqa: PLC0415
+
+            join(place)
+            raise SystemExit
+        service.prepare(settings)
+
+    process.run("worker", WorkerSettings, service.serve, prepare)
 
 
 def _load() -> Serve:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -14,6 +15,7 @@ from signalbox.links.tls.roles import Role
 from signalbox.protocol.speculation import parse_speculation
 from signalbox.runtime.config import flag_of
 from signalbox.telemetry.settings import MetricsSettings
+from worker_svc.ranks.place import place_of
 
 HAND_OVER_S = 20.0
 """Seconds in which a worker that is told to stop hands its requests over, where nothing else is said."""
@@ -68,11 +70,15 @@ class WorkerSettings(MetricsSettings):
     """Most CPU threads of the model; steps of few tokens may take fewer. Unset: one for each physical
     core, or what a quota allows; one less where the services would have none left. The log says why."""
     tensor_parallel: int = Field(1, ge=1, le=64)
-    """Processes of this host among which the model is divided: each has a part of its weights and of its KV cache, and
-    `threads` is for each of them."""
+    """Processes among which the model is divided: each has a part of its weights and of its KV cache, and `threads` is
+    for each of them. They are started here, on this host; or each by itself, where the environment says which rank it
+    is, as torchrun and LeaderWorkerSet do."""
     collectives: Literal["auto", "shared-memory", "gloo"] = "auto"
     """How these processes add up what each has computed. auto: through shared memory, where the compiled kernels are
     there; else over gloo, torch's own, by TCP on the loopback interface."""
+    rank_listen: str | None = None
+    """host:port where rank 0 waits for ranks of other hosts, until all have come. Unset: any address, and the port that
+    the environment names (MASTER_PORT; 7320 in a LeaderWorkerSet); without such an environment nowhere."""
     num_blocks: int | None = Field(None, ge=1)
     """KV blocks. Unset: kv_cache_memory or gpu_memory_utilization, else a share of the free memory."""
     num_host_blocks: int = Field(0, ge=0)
@@ -169,7 +175,10 @@ class WorkerSettings(MetricsSettings):
     def plaintext_addresses(self) -> tuple[str, ...]:
         """Where it listens in plaintext."""
         links = () if self.has_certificate else (self.listen, *filter(None, [self.transfer_listen]))
-        return (*links, *self.plaintext_metrics)
+        place = place_of(os.environ, self.num_ranks)
+        # Certificates or not: what ranks add up goes between hosts by gloo, which knows none.
+        between_hosts = () if place is None else (place.leader,)
+        return (*links, *between_hosts, *self.plaintext_metrics)
 
     @property
     def transfer_address(self) -> str | None:

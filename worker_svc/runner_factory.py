@@ -18,6 +18,7 @@ from worker_svc.config import WorkerSettings
 from worker_svc.core.batch import DEFAULT_SLOTS, ModelRunner, RunnerInfo
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.drafts.ngram import NgramDrafter
+from worker_svc.ranks.place import place_of
 from worker_svc.runner.sim.failures import SimFailures
 from worker_svc.runner.sim.model import SimDrafter, SimRunner, SimTiming
 
@@ -149,8 +150,9 @@ def make_following_runner(settings: WorkerSettings, ranks: Communicator) -> Foll
 
 
 def _threads_of_rank(settings: WorkerSettings) -> int:
-    """Threads of each rank: those of the machine are divided."""
-    return settings.threads or max(1, tell_threads(None) // settings.num_ranks)
+    """Threads of each rank: those of the machine are divided among the ranks that are started here."""
+    num_here = settings.num_ranks if place_of(os.environ, settings.num_ranks) is None else 1
+    return settings.threads or max(1, tell_threads(None) // num_here)
 
 
 def _made_by(

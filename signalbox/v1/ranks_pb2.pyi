@@ -1,10 +1,32 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class RankChannel(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RANK_CHANNEL_UNSPECIFIED: _ClassVar[RankChannel]
+    RANK_CHANNEL_TOLD: _ClassVar[RankChannel]
+    RANK_CHANNEL_SAYS: _ClassVar[RankChannel]
+RANK_CHANNEL_UNSPECIFIED: RankChannel
+RANK_CHANNEL_TOLD: RankChannel
+RANK_CHANNEL_SAYS: RankChannel
+
+class RankHello(_message.Message):
+    __slots__ = ("version", "rank", "num_ranks", "channel")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    NUM_RANKS_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    rank: int
+    num_ranks: int
+    channel: RankChannel
+    def __init__(self, version: _Optional[str] = ..., rank: _Optional[int] = ..., num_ranks: _Optional[int] = ..., channel: _Optional[_Union[RankChannel, str]] = ...) -> None: ...
 
 class RankMessage(_message.Message):
     __slots__ = ("setup", "call")

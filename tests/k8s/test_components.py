@@ -27,8 +27,10 @@ from tools.rehearsal.cluster import Cluster, Pod
 
 NEEDS = {"model-image": "1.31"}
 """The first version that knows what a component has, where that is not every version we run on."""
-COMMON = sorted(set(COMPONENTS) - {"relay", "standby", "relay-certificates", "monitoring-certificates"})
-"""Those two have tests of their own; the others stand behind others."""
+COMMON = sorted(
+    set(COMPONENTS) - {"ranks", "relay", "standby", "relay-certificates", "monitoring-certificates"}
+)
+"""Those three have tests of their own; the others stand behind others."""
 COMMON.append("certificates+relay+relay-certificates")
 
 

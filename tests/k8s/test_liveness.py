@@ -68,7 +68,7 @@ async def worker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Worker]:
     watched = Worker(f"127.0.0.1:{await server.start('127.0.0.1:0', alive=False)}")
     outputs: Any = SimpleNamespace(take_lost=list)
     shell: Any = SimpleNamespace(
-        _settings=settings, _link=watched.link, _steps=watched.steps, _outputs=outputs
+        _runner=None, _settings=settings, _link=watched.link, _steps=watched.steps, _outputs=outputs
     )
     task = asyncio.create_task(worker_shell.Worker._watch(shell, server))
     yield watched

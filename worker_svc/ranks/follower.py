@@ -22,13 +22,14 @@ BEAT_S = 0.25
 class Connection:
     """Rank 0, as a follower sees it. The process ends when it is gone."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection, self._lock = connection, threading.Lock()
+    def __init__(self, told: socket.socket, says: socket.socket) -> None:
+        """told, says: where we are told what to do, and where we say what we did; one socket on one host."""
+        self._told, self._says, self._lock = told, says, threading.Lock()
         self._calls: queue.SimpleQueue[ranks_pb2.RankCall] = queue.SimpleQueue()
 
     def setup(self) -> ranks_pb2.RankSetup:
         """The first message. From then on what comes is read by a thread, and another says that we are here."""
-        first = frames.receive(self._connection, ranks_pb2.RankMessage)
+        first = frames.receive(self._told, ranks_pb2.RankMessage)
         if first is None or not first.HasField("setup"):
             raise SystemExit(1)
         for target in (self._read, self._beat):
@@ -42,11 +43,11 @@ class Connection:
     def say(self, answer: ranks_pb2.RankAnswer) -> None:
         """Tells rank 0 something."""
         with self._lock:
-            frames.send(self._connection, answer)
+            frames.send(self._says, answer)
 
     def _read(self) -> None:
         try:
-            while (message := frames.receive(self._connection, ranks_pb2.RankMessage)) is not None:
+            while (message := frames.receive(self._told, ranks_pb2.RankMessage)) is not None:
                 self._calls.put(message.call)
         finally:
             os._exit(0)  # whatever the other threads wait for: nobody is there for whom it would be

@@ -12,6 +12,8 @@ M = TypeVar("M", bound=Message)
 LENGTH = struct.Struct("<I")
 MOST_BYTES = 1 << 30
 """Largest message; a longer one is none of ours."""
+HELLO_BYTES = 1024
+"""Largest one of somebody who has not said who it is."""
 
 
 def send(connection: socket.socket, message: Message) -> int:
@@ -21,13 +23,13 @@ def send(connection: socket.socket, message: Message) -> int:
     return LENGTH.size + len(raw)
 
 
-def receive(connection: socket.socket, kind: type[M]) -> M | None:
+def receive(connection: socket.socket, kind: type[M], most_bytes: int = MOST_BYTES) -> M | None:
     """The next message; None: the other end is gone. ValueError where it is none."""
     head = _exactly(connection, LENGTH.size)
     if head is None:
         return None
     (length,) = LENGTH.unpack(head)
-    if length > MOST_BYTES:
+    if length > most_bytes:
         raise ValueError(f"a message of {length} bytes between ranks")
     raw = _exactly(connection, length)
     return None if raw is None else kind.FromString(raw)

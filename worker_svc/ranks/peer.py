@@ -22,13 +22,15 @@ class Peer:
     def __init__(
         self,
         rank: int,
-        connection: socket.socket,
-        process: subprocess.Popen[bytes],
+        told: socket.socket,
+        says: socket.socket,
         heard: threading.Condition,
+        process: subprocess.Popen[bytes] | None = None,
     ) -> None:
-        """heard: notified of everything that it says."""
+        """told, says: the ends of what it is told and of what it says; one socket on this host. heard: notified of
+        everything that it says. process: it, as a child; None: it is on another host."""
         self.rank = rank
-        self._connection, self._process, self._heard = connection, process, heard
+        self._told, self._says, self._heard, self._process = told, says, heard, process
         self.is_gone = False
         self.last_heard_s = time.monotonic()
         self.done: ranks_pb2.RankDone | None = None
@@ -39,40 +41,46 @@ class Peer:
 
     def send(self, message: ranks_pb2.RankMessage) -> None:
         """Tells it something. OSError when it is gone."""
-        self.bytes_sent += frames.send(self._connection, message)
+        self.bytes_sent += frames.send(self._told, message)
 
     def kill(self) -> None:
-        """Ends it, whatever it does: also where it was stopped."""
-        with contextlib.suppress(OSError):
-            self._process.kill()
-        with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
+        """Ends it, whatever it does: also where it was stopped. On another host it ends as soon as it hears that we are
+        gone."""
+        if self._process is not None:
+            with contextlib.suppress(OSError):
+                self._process.kill()
+        for connection in (self._told, self._says):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def wait(self) -> None:
-        """Waits until it has ended."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(KILL_S)
+        """Waits until it has ended, if it is a child."""
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(KILL_S)
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        """Its process; 0 on another host."""
+        return 0 if self._process is None else self._process.pid
 
     @property
     def ending(self) -> str:
         """How it ended, for a log."""
-        status = self._process.poll()
+        status = None if self._process is None else self._process.poll()
         if status is None:
             return "it has closed its connection"
         return f"signal {-status}" if status < 0 else f"status {status}"
 
     def _read(self) -> None:
         try:
-            while (answer := frames.receive(self._connection, ranks_pb2.RankAnswer)) is not None:
+            while (answer := frames.receive(self._says, ranks_pb2.RankAnswer)) is not None:
                 self._take(answer)
         except Exception:
             logger.exception("what rank %d says cannot be read", self.rank)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(0.2)
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.2)
         with self._heard:
             self.is_gone = True
             self._heard.notify_all()

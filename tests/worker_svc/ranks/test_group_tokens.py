@@ -119,7 +119,8 @@ def test_whole_numbers_are_divided_as_they_are(preset: Preset, name: str, quanti
         # Experts so narrow that a cut goes through a group become numbers.
         assert one.model.num_kept // 2 < runner.model.num_kept <= one.model.num_kept
     got, expected = clients[5].prompt_logprobs, wanted[5].prompt_logprobs
-    assert got == pytest.approx(expected, abs=0.02)
+    # What was not rounded at a rank is off by what rounding costs.
+    assert got == pytest.approx(expected, abs=0.02 if runner.model.num_kept == one.model.num_kept else 0.15)
     same = sum(mine.output[:4] == theirs.output[:4] for mine, theirs in zip(clients, wanted, strict=True))
     assert same >= len(clients) - 1
 
