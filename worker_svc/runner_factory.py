@@ -186,7 +186,7 @@ def _made_by(
             mean_request_tokens=settings.mean_request_tokens,
             num_checkpoints=settings.num_checkpoints,
             max_draft_tokens=speculation.num_drafts if speculation else 0,
-            shares_blocks=settings.hand_off,
+            shares_blocks=settings.hand_off and settings.num_ranks == 1,
         )
     except ModelLoadError as error:
         raise StartupError(str(error)) from None

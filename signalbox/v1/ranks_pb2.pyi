@@ -49,18 +49,48 @@ class RankSetup(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., num_ranks: _Optional[int] = ..., settings: _Optional[str] = ..., meeting_place: _Optional[str] = ...) -> None: ...
 
 class RankCall(_message.Message):
-    __slots__ = ("number", "execute", "copy_blocks", "copy_states", "check")
+    __slots__ = ("number", "execute", "copy_blocks", "copy_states", "check", "block_sizes", "read_blocks", "write_blocks", "write_state")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_FIELD_NUMBER: _ClassVar[int]
     COPY_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     COPY_STATES_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZES_FIELD_NUMBER: _ClassVar[int]
+    READ_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    WRITE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    WRITE_STATE_FIELD_NUMBER: _ClassVar[int]
     number: int
     execute: RankBatch
     copy_blocks: bytes
     copy_states: bytes
     check: bool
-    def __init__(self, number: _Optional[int] = ..., execute: _Optional[_Union[RankBatch, _Mapping]] = ..., copy_blocks: _Optional[bytes] = ..., copy_states: _Optional[bytes] = ..., check: bool = ...) -> None: ...
+    block_sizes: bool
+    read_blocks: RankBlocks
+    write_blocks: RankBlocks
+    write_state: RankState
+    def __init__(self, number: _Optional[int] = ..., execute: _Optional[_Union[RankBatch, _Mapping]] = ..., copy_blocks: _Optional[bytes] = ..., copy_states: _Optional[bytes] = ..., check: bool = ..., block_sizes: bool = ..., read_blocks: _Optional[_Union[RankBlocks, _Mapping]] = ..., write_blocks: _Optional[_Union[RankBlocks, _Mapping]] = ..., write_state: _Optional[_Union[RankState, _Mapping]] = ...) -> None: ...
+
+class RankBlocks(_message.Message):
+    __slots__ = ("group", "blocks", "content")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    blocks: _containers.RepeatedScalarFieldContainer[int]
+    content: bytes
+    def __init__(self, group: _Optional[int] = ..., blocks: _Optional[_Iterable[int]] = ..., content: _Optional[bytes] = ...) -> None: ...
+
+class RankState(_message.Message):
+    __slots__ = ("slot", "version", "num_drafts", "content")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFTS_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    version: int
+    num_drafts: int
+    content: bytes
+    def __init__(self, slot: _Optional[int] = ..., version: _Optional[int] = ..., num_drafts: _Optional[int] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class RankBatch(_message.Message):
     __slots__ = ("num_decode_rows", "slots", "query_starts", "token_ids", "positions", "seq_lens", "sample_index", "tables", "state_reads", "state_writes", "state_tails", "state_keeps", "scored")
@@ -115,17 +145,19 @@ class RankAnswer(_message.Message):
     def __init__(self, beat: bool = ..., loaded: _Optional[_Union[RankDone, _Mapping]] = ..., done: _Optional[_Union[RankDone, _Mapping]] = ...) -> None: ...
 
 class RankDone(_message.Message):
-    __slots__ = ("number", "digest", "num_collectives", "failure", "took_us", "collectives_us")
+    __slots__ = ("number", "digest", "num_collectives", "failure", "took_us", "collectives_us", "content")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     NUM_COLLECTIVES_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     TOOK_US_FIELD_NUMBER: _ClassVar[int]
     COLLECTIVES_US_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     number: int
     digest: int
     num_collectives: int
     failure: str
     took_us: int
     collectives_us: int
-    def __init__(self, number: _Optional[int] = ..., digest: _Optional[int] = ..., num_collectives: _Optional[int] = ..., failure: _Optional[str] = ..., took_us: _Optional[int] = ..., collectives_us: _Optional[int] = ...) -> None: ...
+    content: bytes
+    def __init__(self, number: _Optional[int] = ..., digest: _Optional[int] = ..., num_collectives: _Optional[int] = ..., failure: _Optional[str] = ..., took_us: _Optional[int] = ..., collectives_us: _Optional[int] = ..., content: _Optional[bytes] = ...) -> None: ...

@@ -12,8 +12,10 @@ from collections.abc import Callable
 
 from signalbox.v1 import ranks_pb2
 from worker_svc.ranks import frames
+from worker_svc.ranks.blocks import sizes_of
 from worker_svc.ranks.calls import CallCodec, read_block_copies, read_state_copies
 from worker_svc.ranks.runners import FollowingRunner
+from worker_svc.transfer.block_memory import BlockMemory
 
 logger = logging.getLogger(__name__)
 BEAT_S = 0.25
@@ -78,7 +80,7 @@ def follow(connection: Connection, load: Callable[[], FollowingRunner]) -> None:
         done = ranks_pb2.RankDone(number=call.number)
         started, before = time.perf_counter(), runner.ranks.seconds
         try:
-            make(call, runner, codec)
+            done.content = make(call, runner, codec)
             done.digest = runner.digest
         except Exception as error:
             logger.warning("call %d failed: %r", call.number, error)
@@ -89,8 +91,8 @@ def follow(connection: Connection, load: Callable[[], FollowingRunner]) -> None:
         connection.say(ranks_pb2.RankAnswer(done=done))
 
 
-def make(call: ranks_pb2.RankCall, runner: FollowingRunner, codec: CallCodec) -> None:
-    """Makes one call."""
+def make(call: ranks_pb2.RankCall, runner: FollowingRunner, codec: CallCodec) -> bytes:
+    """Makes one call; what is to be answered to it, if anything is."""
     runner.digest = 0
     which = call.WhichOneof("call")
     if which == "execute":
@@ -101,5 +103,22 @@ def make(call: ranks_pb2.RankCall, runner: FollowingRunner, codec: CallCodec) ->
         runner.copy_states(read_state_copies(call.copy_states))
     elif which == "check":
         runner.check()
+    elif which == "write_state":
+        state = call.write_state
+        runner.write_state(state.slot, state.version, state.num_drafts, state.content)
     else:
-        raise ValueError(f"call {call.number} is of no kind that this version knows")
+        return _of_blocks(call, runner)
+    return b""
+
+
+def _of_blocks(call: ranks_pb2.RankCall, runner: FollowingRunner) -> bytes:
+    memory, which = runner.block_memory, call.WhichOneof("call")
+    assert isinstance(memory, BlockMemory), "rank 0 has such memory, too"
+    if which == "block_sizes":
+        return sizes_of(memory)
+    if which == "read_blocks":
+        return memory.read(call.read_blocks.group, call.read_blocks.blocks)
+    if which == "write_blocks":
+        memory.write(call.write_blocks.group, call.write_blocks.blocks, call.write_blocks.content)
+        return b""
+    raise ValueError(f"call {call.number} is of no kind that this version knows")

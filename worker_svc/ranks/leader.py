@@ -67,31 +67,50 @@ class Leader:
         What all ranks fail in alike, outside of a collective, is raised as it is here; GroupBrokenError for all else.
         """
         with self._lock:
-            self._raise_failure()
-            self._number += 1
-            call.number = self._number
-            try:
-                for peer in self._peers:
-                    peer.send(ranks_pb2.RankMessage(call=call))
-            except OSError:
-                self._break(f"rank {peer.rank} is gone")
-            self._running_since = started = time.monotonic()
-            result: T | None = None
-            failure: Exception | None = None
-            before = self._ranks.seconds
-            try:
-                result = act()
-            except Exception as error:
-                failure = error
-            took = time.monotonic() - started
-            _add(self.times[0], took, self._ranks.seconds - before)
-            try:
-                self._compare(failure, digest if failure is None else lambda: 0, took)
-            finally:
-                self._running_since = None
-            if failure is not None:
-                raise failure
-            return result  # type: ignore[return-value]
+            return self._make([call] * len(self._peers), act, digest)
+
+    def run_apart(self, calls: Sequence[ranks_pb2.RankCall], act: Callable[[], T]) -> T:
+        """Like `run` of a call that is another one for each of the other ranks, in order."""
+        with self._lock:
+            return self._make(calls, act)
+
+    def gather(self, call: ranks_pb2.RankCall, act: Callable[[], bytes]) -> list[bytes]:
+        """Like `run` of a call that each rank has something to say to: what they said, by rank."""
+        with self._lock:
+            own = self._make([call] * len(self._peers), act)
+            return [own, *(peer.done.content for peer in self._peers if peer.done is not None)]
+
+    def _make(
+        self,
+        calls: Sequence[ranks_pb2.RankCall],
+        act: Callable[[], T],
+        digest: Callable[[], int] = lambda: 0,
+    ) -> T:
+        self._raise_failure()
+        self._number += 1
+        try:
+            for peer, call in zip(self._peers, calls, strict=True):
+                call.number = self._number
+                peer.send(ranks_pb2.RankMessage(call=call))
+        except OSError:
+            self._break(f"rank {peer.rank} is gone")
+        self._running_since = started = time.monotonic()
+        result: T | None = None
+        failure: Exception | None = None
+        before = self._ranks.seconds
+        try:
+            result = act()
+        except Exception as error:
+            failure = error
+        took = time.monotonic() - started
+        _add(self.times[0], took, self._ranks.seconds - before)
+        try:
+            self._compare(failure, digest if failure is None else lambda: 0, took)
+        finally:
+            self._running_since = None
+        if failure is not None:
+            raise failure
+        return result  # type: ignore[return-value]
 
     def close(self) -> None:
         """Ends the other ranks."""

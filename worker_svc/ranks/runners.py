@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from signalbox.v1 import ranks_pb2
 from worker_svc.core.batch import Batch, BlockCopy, RankTimes, Sampled, StateCopy
+from worker_svc.ranks.blocks import GroupBlocks
 from worker_svc.ranks.calls import CallCodec, write_block_copies, write_state_copies
 from worker_svc.ranks.errors import GroupBrokenError
 from worker_svc.ranks.leader import Leader
 from worker_svc.runner.cpu.direct_forward import Forwarded
+from worker_svc.runner.recurrent.state_bytes import layout_of
 from worker_svc.runner.sampling.prompt_results import follow_scores
 from worker_svc.runner.split.communicator import Communicator
 from worker_svc.runner.torch_runner import TorchRunner
+from worker_svc.transfer.block_memory import BlockMemory
 
 
 class RankRunner(TorchRunner):
@@ -62,6 +68,12 @@ class LeadingRunner(RankRunner):
         super().__init__(*args, **settings)
         leader.wait_until_loaded()
         self._codec = CallCodec(self.info)
+        own = self.block_memory
+        if isinstance(own, BlockMemory):
+            # Rank 0's layout says all of them, with how many they are: each has what the plan gives it.
+            layout = f"{layout_of(own, self._states)} {self.ranks.size}"
+            self.info = replace(self.info, kv_layout=hashlib.sha256(layout.encode()).hexdigest())
+            self.block_memory = GroupBlocks(leader, own)
 
     @property
     def failure(self) -> GroupBrokenError | None:
@@ -107,6 +119,12 @@ class LeadingRunner(RankRunner):
         """Has all ranks copy recurrent states."""
         call = ranks_pb2.RankCall(copy_states=write_state_copies(copies))
         self._leader.run(call, lambda: super(LeadingRunner, self).copy_states(copies))
+
+    def write_state(self, slot: int, version: int, num_drafts: int, content: bytes) -> None:
+        """Has all ranks take a state, which each has as a whole (RK6)."""
+        state = ranks_pb2.RankState(slot=slot, version=version, num_drafts=num_drafts, content=content)
+        act = partial(super().write_state, slot, version, num_drafts, content)
+        self._leader.run(ranks_pb2.RankCall(write_state=state), act)
 
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
         """Has all ranks copy blocks, not beside other calls, but when it is their turn."""

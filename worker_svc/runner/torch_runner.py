@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from signalbox.protocol.model_identity import ModelIdentity
+from worker_svc.core import batch as core_batch
 from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled, StateCopy
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, native_kernels
@@ -42,7 +43,6 @@ from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sum
 from worker_svc.runner.sampling.prompt_results import read_prompts, score_prompts
 from worker_svc.runner.sampling.sampler import sample
 from worker_svc.runner.split.split import Split
-from worker_svc.transfer.block_memory import BlockMemory
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class TorchRunner:
     """
 
     info: RunnerInfo
-    block_memory: BlockMemory | None
+    block_memory: core_batch.BlockBytes | None
     """Blocks of its KV cache that can travel to another worker (TR); None: they are on a device."""
     _batch_class: type[PagedBatch] = PagedBatch
     _can_hand_over = True

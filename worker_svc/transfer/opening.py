@@ -9,8 +9,9 @@ from worker_svc.transfer.channels.block_server import BlockServer
 
 
 def blocks_of(runner: ModelRunner) -> BlockMemory | None:
-    """The blocks of a runner that can travel; None: there are none."""
-    return runner.block_memory if isinstance(runner, OffersBlocks) else None
+    """The blocks of a runner that travel by channels of their own; None: there are none, or in messages alone."""
+    memory = runner.block_memory if isinstance(runner, OffersBlocks) else None
+    return memory if isinstance(memory, BlockMemory) else None
 
 
 def open_server(settings: WorkerSettings, memory: BlockMemory) -> BlockServer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -131,7 +132,7 @@ def test_ranks_end_with_the_first(path: Path) -> None:
     with group(path) as (runner, _):
         pid = other(runner)
         (peer,) = runner._leader._peers
-        peer._connection.close()  # as a process that is gone does
+        peer._told.shutdown(socket.SHUT_RDWR)  # as a process that is gone does
         peer._process.wait(LIMIT_S)
     assert pid > 0 and peer._process.returncode is not None
 
@@ -160,7 +161,6 @@ def test_batches_of_many_steps_are_the_same_at_both_ends(runner: LeadingRunner) 
 @pytest.mark.parametrize(
     ("flag", "changes"),
     [
-        ("--hand-off", {"hand_off": True}),
         ("--kv-disk", {"kv_disk": "/tmp/blocks"}),
         ("--device", {"device": "cuda"}),
         ("--attention", {"attention": "triton"}),

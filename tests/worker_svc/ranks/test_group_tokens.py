@@ -122,7 +122,7 @@ def test_whole_numbers_are_divided_as_they_are(preset: Preset, name: str, quanti
     # What was not rounded at a rank is off by what rounding costs.
     assert got == pytest.approx(expected, abs=0.02 if runner.model.num_kept == one.model.num_kept else 0.15)
     same = sum(mine.output[:4] == theirs.output[:4] for mine, theirs in zip(clients, wanted, strict=True))
-    assert same >= len(clients) - 1
+    assert same >= len(clients) - (1 if runner.model.num_kept == one.model.num_kept else 3)
 
 
 def test_ranks_sum_within_the_call_of_all_layers(tmp_path: Path) -> None:
