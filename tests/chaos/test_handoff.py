@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tests.chaos.__main__ import TREE
 from tests.chaos.handoff.asks import make_all_kinds
-from tests.chaos.handoff.long import PLANNED, make_acts, make_shape
+from tests.chaos.handoff.long import PLANNED, make_acts, make_shape, of_ranks
 from tests.chaos.handoff.scenarios import Reference, make_reference, run
 from tests.chaos.kinds import Ask
 from tests.chaos.ring import Ring, open_ring
@@ -46,3 +46,14 @@ async def test_streams_go_on_elsewhere(ring: Ring, asks: list[Ask], reference: R
     if name in PLANNED:
         assert result.num_moved > 0, "nothing was handed over"
         assert not result.tally.losses and result.num_computed_again == 0, result.record()
+
+
+async def test_streams_of_workers_of_two_ranks_go_on_elsewhere() -> None:
+    """RK11: blocks in parts, in a ring of its own."""
+    asks = make_all_kinds(8, NUM_TOKENS)
+    async with open_ring(of_ranks(make_shape(8, NUM_TOKENS)), TREE) as ring:
+        result = await run(ring, "moves", asks, await make_reference(ring, asks), make_acts(MOVES)["moves"])
+    print(result.record())
+    assert result.tally.is_right, result.record()
+    assert result.num_moved > 0 and not result.tally.losses, result.record()
+    assert result.num_computed_again == 0, result.record()

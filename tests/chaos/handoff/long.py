@@ -45,6 +45,11 @@ def make_shape(num_streams: int, num_tokens: int, num_workers: int = 2, drafts: 
     )
 
 
+def of_ranks(shape: Shape) -> Shape:
+    """Each worker is two processes."""
+    return replace(shape, worker_flags=(*shape.worker_flags, "--tensor-parallel=2", "--threads=1"))
+
+
 def make_acts(times: int) -> dict[str, Act]:
     """All that is done, by name."""
     return {
@@ -72,7 +77,8 @@ async def run_long(
     num_streams: int, num_tokens: int, times: int, tree: Path, only: Sequence[str] | None = None
 ) -> AsyncIterator[Result]:
     """All kinds of streams without drafts and with, on two and on three workers; long outputs of a real model. `only`:
-    beginnings of what is done, with `SmolLM2` for the real model; None: all."""
+    beginnings of what is done, with `SmolLM2` for the real model, and
+    `ranks` for workers of two processes; None: all."""
     asks = make_all_kinds(num_streams, num_tokens)
     acts = make_acts(times)
     if only is not None:
@@ -81,6 +87,12 @@ async def run_long(
         shape = make_shape(num_streams, num_tokens, num_workers, drafts)
         async for result in run_all(shape, asks, acts, tree):
             result.name += f", {num_workers} workers{', drafts' if drafts else ''}"
+            yield result
+    if only is None or "ranks" in only:
+        shape = of_ranks(make_shape(num_streams, num_tokens))
+        acts = {name: act for name, act in make_acts(times).items() if name in ("moves", "drain")}
+        async for result in run_all(shape, asks, acts, tree):
+            result.name += ", workers of two ranks"
             yield result
     if (only is None or "SmolLM2" in only) and (model := _real_model()) is not None:
         shape = make_shape(REAL_STREAMS, REAL_TOKENS)
