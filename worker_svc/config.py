@@ -248,7 +248,6 @@ class WorkerSettings(MetricsSettings):
             "runner": (self.runner == "sim", "the sim runner has no weights"),
             "device": (self.device == "cuda", "several ranks run on CPUs, so far"),
             "attention": (self.attention == "triton", "several ranks run without it, so far"),
-            "kv_disk": (self.kv_disk is not None, "blocks in parts are not on disk, so far"),
         }
         for name, (is_set, reason) in refused.items():
             if is_set:

@@ -49,7 +49,7 @@ class RankSetup(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., num_ranks: _Optional[int] = ..., settings: _Optional[str] = ..., meeting_place: _Optional[str] = ...) -> None: ...
 
 class RankCall(_message.Message):
-    __slots__ = ("number", "execute", "copy_blocks", "copy_states", "check", "block_sizes", "read_blocks", "write_blocks", "write_state")
+    __slots__ = ("number", "execute", "copy_blocks", "copy_states", "check", "block_sizes", "read_blocks", "write_blocks", "write_state", "record_sizes", "read_records", "write_records")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_FIELD_NUMBER: _ClassVar[int]
     COPY_BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -59,6 +59,9 @@ class RankCall(_message.Message):
     READ_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     WRITE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     WRITE_STATE_FIELD_NUMBER: _ClassVar[int]
+    RECORD_SIZES_FIELD_NUMBER: _ClassVar[int]
+    READ_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    WRITE_RECORDS_FIELD_NUMBER: _ClassVar[int]
     number: int
     execute: RankBatch
     copy_blocks: bytes
@@ -68,7 +71,10 @@ class RankCall(_message.Message):
     read_blocks: RankBlocks
     write_blocks: RankBlocks
     write_state: RankState
-    def __init__(self, number: _Optional[int] = ..., execute: _Optional[_Union[RankBatch, _Mapping]] = ..., copy_blocks: _Optional[bytes] = ..., copy_states: _Optional[bytes] = ..., check: bool = ..., block_sizes: bool = ..., read_blocks: _Optional[_Union[RankBlocks, _Mapping]] = ..., write_blocks: _Optional[_Union[RankBlocks, _Mapping]] = ..., write_state: _Optional[_Union[RankState, _Mapping]] = ...) -> None: ...
+    record_sizes: bool
+    read_records: RankBlocks
+    write_records: RankBlocks
+    def __init__(self, number: _Optional[int] = ..., execute: _Optional[_Union[RankBatch, _Mapping]] = ..., copy_blocks: _Optional[bytes] = ..., copy_states: _Optional[bytes] = ..., check: bool = ..., block_sizes: bool = ..., read_blocks: _Optional[_Union[RankBlocks, _Mapping]] = ..., write_blocks: _Optional[_Union[RankBlocks, _Mapping]] = ..., write_state: _Optional[_Union[RankState, _Mapping]] = ..., record_sizes: bool = ..., read_records: _Optional[_Union[RankBlocks, _Mapping]] = ..., write_records: _Optional[_Union[RankBlocks, _Mapping]] = ...) -> None: ...
 
 class RankBlocks(_message.Message):
     __slots__ = ("group", "blocks", "content")

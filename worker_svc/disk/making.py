@@ -21,7 +21,7 @@ def make_disk_tier(settings: WorkerSettings, runner: ModelRunner, tell: Tell) ->
     Raises StartupError with a sentence for what has none."""
     if settings.kv_disk is None:
         return None
-    memory = getattr(runner, "blocks", runner)
+    memory = getattr(runner, "records", None) or getattr(runner, "blocks", runner)
     if runner.info.num_state_versions or not isinstance(memory, BlockMemory):
         raise StartupError(
             "--kv-disk is for models whose blocks hold all of a request's state; this one has others"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from signalbox.v1 import ranks_pb2
 from worker_svc.ranks.leader import Leader
+from worker_svc.runner.attention.block_bytes import BlockBytes
 from worker_svc.transfer.block_memory import BlockMemory
 from worker_svc.transfer.errors import TransferError
+
+I32 = NDArray[np.int32]
+U8 = NDArray[np.uint8]
 
 
 class GroupBlocks:
@@ -41,6 +46,50 @@ class GroupBlocks:
             for part in parts[1:]
         ]
         self._leader.run_apart(calls, lambda: self._own.write(group, blocks, parts[0]))
+
+
+class GroupRecords:
+    """The `BlockMemory` of a disk over a group of ranks: a record is the parts of all ranks, one behind the other.
+    Reads and writes take their turn between steps."""
+
+    def __init__(self, leader: Leader, own: BlockBytes) -> None:
+        self._leader, self._own = leader, own
+        call = ranks_pb2.RankCall(record_sizes=True)
+        said = leader.gather(call, lambda: np.array(own.record_bytes(), "<u8").tobytes())
+        self._sizes = [np.frombuffer(sizes, "<u8").tolist() for sizes in said]
+
+    def record_bytes(self) -> list[int]:
+        """Bytes of a block of each group, at all ranks."""
+        return [sum(sizes) for sizes in zip(*self._sizes, strict=True)]
+
+    def reads_aside(self, group: int, blocks: I32) -> Callable[[], U8]:
+        """What reads blocks, a record each."""
+        call = ranks_pb2.RankCall(read_records=ranks_pb2.RankBlocks(group=group, blocks=blocks.tolist()))
+        own = self._own.reads_aside(group, blocks)
+
+        def read() -> U8:
+            parts = self._leader.gather(call, lambda: own().tobytes())
+            return np.hstack([np.frombuffer(part, np.uint8).reshape(len(blocks), -1) for part in parts])
+
+        return read
+
+    def writes_aside(self, group: int, blocks: I32) -> Callable[[U8], None]:
+        """What writes records into blocks."""
+        own, ends = self._own.writes_aside(group, blocks), np.cumsum([sizes[group] for sizes in self._sizes])
+
+        def write(records: U8) -> None:
+            mine, *others = np.split(records, ends[:-1], axis=1)
+            calls = [
+                ranks_pb2.RankCall(
+                    write_records=ranks_pb2.RankBlocks(
+                        group=group, blocks=blocks.tolist(), content=part.tobytes()
+                    )
+                )
+                for part in others
+            ]
+            self._leader.run_apart(calls, lambda: own(np.ascontiguousarray(mine)))
+
+        return write
 
 
 def sizes_of(memory: BlockMemory) -> bytes:

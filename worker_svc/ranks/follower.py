@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 from signalbox.v1 import ranks_pb2
 from worker_svc.ranks import frames
 from worker_svc.ranks.blocks import sizes_of
@@ -120,5 +122,15 @@ def _of_blocks(call: ranks_pb2.RankCall, runner: FollowingRunner) -> bytes:
         return memory.read(call.read_blocks.group, call.read_blocks.blocks)
     if which == "write_blocks":
         memory.write(call.write_blocks.group, call.write_blocks.blocks, call.write_blocks.content)
+        return b""
+    if which == "record_sizes":
+        return np.array(runner.blocks.record_bytes(), "<u8").tobytes()
+    if which == "read_records":
+        told = call.read_records
+        return runner.blocks.reads_aside(told.group, np.array(told.blocks, np.int32))().tobytes()
+    if which == "write_records":
+        told = call.write_records
+        records = np.frombuffer(bytearray(told.content), np.uint8).reshape(len(told.blocks), -1)
+        runner.blocks.writes_aside(told.group, np.array(told.blocks, np.int32))(records)
         return b""
     raise ValueError(f"call {call.number} is of no kind that this version knows")

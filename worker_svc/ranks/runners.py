@@ -13,7 +13,7 @@ import torch
 
 from signalbox.v1 import ranks_pb2
 from worker_svc.core.batch import Batch, BlockCopy, RankTimes, Sampled, StateCopy
-from worker_svc.ranks.blocks import GroupBlocks
+from worker_svc.ranks.blocks import GroupBlocks, GroupRecords
 from worker_svc.ranks.calls import CallCodec, write_block_copies, write_state_copies
 from worker_svc.ranks.errors import GroupBrokenError
 from worker_svc.ranks.leader import Leader
@@ -74,6 +74,7 @@ class LeadingRunner(RankRunner):
             layout = f"{layout_of(own, self._states)} {self.ranks.size}"
             self.info = replace(self.info, kv_layout=hashlib.sha256(layout.encode()).hexdigest())
             self.block_memory = GroupBlocks(leader, own)
+        self.records = GroupRecords(leader, self.blocks)
 
     @property
     def failure(self) -> GroupBrokenError | None:

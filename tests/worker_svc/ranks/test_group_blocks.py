@@ -53,6 +53,19 @@ def test_a_request_goes_on_where_its_blocks_are(tmp_path: Path) -> None:
         assert source.failure is None and target.failure is None
 
 
+def test_records_of_a_disk_are_those_of_all_ranks(tmp_path: Path) -> None:
+    path = make_model("tiny-gemma3", tmp_path, seed=1)
+    with group(path) as (runner, _):
+        records, random = runner.records, np.random.default_rng(0)
+        for number, size in enumerate(records.record_bytes()):
+            assert size % 2 == 0 and runner.blocks.record_bytes()[number] < size
+            blocks = np.array([3, 1, 4], np.int32)
+            wanted = random.integers(0, 100, (3, size)).astype(np.uint8)
+            records.writes_aside(number, blocks)(wanted)
+            assert np.array_equal(records.reads_aside(number, blocks[::-1])(), wanted[::-1])
+        assert runner.failure is None
+
+
 def test_content_is_cut_to_the_ranks() -> None:
     assert cut(b"aabbbc", [2, 3, 1], "blocks") == [b"aa", b"bbb", b"c"]
     with pytest.raises(TransferError, match="blocks have 6 bytes, not 5"):

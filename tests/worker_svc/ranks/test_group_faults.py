@@ -161,7 +161,6 @@ def test_batches_of_many_steps_are_the_same_at_both_ends(runner: LeadingRunner) 
 @pytest.mark.parametrize(
     ("flag", "changes"),
     [
-        ("--kv-disk", {"kv_disk": "/tmp/blocks"}),
         ("--device", {"device": "cuda"}),
         ("--attention", {"attention": "triton"}),
         ("--runner", {"runner": "sim"}),
