@@ -145,9 +145,10 @@ class Leader:
             _add(self.times[peer.rank], done.took_us / 1e6, done.collectives_us / 1e6)
             theirs = (done.num_collectives, not done.failure, done.digest)
             if theirs != mine:
+                why = " and ".join(filter(None, [done.failure, "" if failure is None else repr(failure)]))
                 self._break(
                     f"rank {peer.rank} has done something else in call {self._number} than rank 0:"
-                    f" {theirs} for {mine} (collectives, success, digest){done.failure and ': ' + done.failure}"
+                    f" {theirs} for {mine} (collectives, success, digest){why and ': ' + why}"
                 )
 
     def _is_done(self, peer: Peer) -> bool:

@@ -12,7 +12,7 @@ from tests.worker_svc.runner.reference import EPSILON, assert_near_the_best, loa
 from tools.make_random_model import PRESETS, make_model
 from worker_svc.runner.split.plan import DIVIDED
 
-SOME = {"tiny-phi3", "tiny-llama4", "tiny-starcoder2", "tiny-gemma4-shared", "tiny-qwen2-moe"}
+SOME = {"tiny-phi3", "tiny-llama4", "tiny-gemma4-shared"}
 """Those that differ most from the families of test_group_tokens.py."""
 NOT_DIVIDED = {"tiny-cohere-normed"}
 """Norms with a weight for each head of the whole, which a part does not have."""

@@ -14,6 +14,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from tests.pairs import in_soak
 from tests.worker_svc.ranks.groups import group, settings_for
 from tests.worker_svc.runner.runner_harness import Driver
 from tools.make_random_model import make_model
@@ -74,7 +75,7 @@ def test_what_all_ranks_fail_in_fails_alone(runner: LeadingRunner) -> None:
     assert runner.failure is None
 
 
-@pytest.mark.parametrize("collectives", ["shared-memory", "gloo"])
+@pytest.mark.parametrize("collectives", ["shared-memory", *in_soak("gloo")])
 def test_a_rank_that_fails_alone_ends_the_group(
     runner: LeadingRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +112,7 @@ def test_a_rank_that_dies_or_is_stopped_between_steps_is_noticed(
     ends_in_time(runner.check)
 
 
-@pytest.mark.parametrize("collectives", ["shared-memory", "gloo"])
+@pytest.mark.parametrize("collectives", ["shared-memory", *in_soak("gloo")])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_rank_that_dies_or_is_stopped_within_steps_ends_them(
     runner: LeadingRunner, number: signal.Signals

@@ -66,11 +66,11 @@ MATRIX = [
     ("tiny-llama", 2, 0, {"num_blocks": 36}),
     ("tiny-qwen3-moe", 1, 4, {"num_blocks": 36, "speculative": "ngram:4"}),
     ("tiny-gemma3", 2, 4, {"num_blocks": 36, "speculative": "ngram:4", "num_host_blocks": 64}),
-    ("tiny-gpt-oss", 4, 0, {"num_host_blocks": 64, "num_blocks": 36}),
+    pytest.param("tiny-gpt-oss", 4, 0, {"num_host_blocks": 64, "num_blocks": 36}, marks=pytest.mark.soak),
     ("tiny-olmo2", 2, 0, {"collectives": "gloo"}),
     ("hybrid-qwen3-next", 2, 4, {"speculative": "ngram:4"}),
-    ("tiny-deepseek-v3", 1, 0, {"num_blocks": 36}),
-    ("tiny-mixtral", 2, 0, {"tensor_parallel": 4}),
+    pytest.param("tiny-deepseek-v3", 1, 0, {"num_blocks": 36}, marks=pytest.mark.soak),
+    pytest.param("tiny-mixtral", 2, 0, {"tensor_parallel": 4}, marks=pytest.mark.soak),
 ]
 
 
@@ -106,7 +106,12 @@ def test_each_rank_has_its_part_alone(preset: Preset) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "quantization"), [("tiny-llama", "int8"), ("tiny-qwen3-moe", "int4"), ("tiny-gpt-oss", "int8")]
+    ("name", "quantization"),
+    [
+        ("tiny-llama", "int8"),
+        ("tiny-qwen3-moe", "int4"),
+        pytest.param("tiny-gpt-oss", "int8", marks=pytest.mark.soak),
+    ],
 )
 def test_whole_numbers_are_divided_as_they_are(preset: Preset, name: str, quantization: str) -> None:
     """RK6: rounded in groups that no cut goes through, each rank has codes of the whole model's."""

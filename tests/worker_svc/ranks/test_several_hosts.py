@@ -22,6 +22,7 @@ from signalbox.links.tls.authority import make_authority, make_leaf, write_issue
 from signalbox.links.tls.identity import Identity, take_on
 from signalbox.links.tls.roles import Role
 from signalbox.v1 import ranks_pb2
+from tests.pairs import in_soak
 from tests.ports import free_ports
 from tests.worker_svc.drafting.local_ring import LocalRing
 from tests.worker_svc.ranks.groups import settings_for
@@ -184,7 +185,7 @@ def test_between_hosts_plaintext_has_to_be_allowed(path: Path, monkeypatch: pyte
         settings_for(path).take_effect()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, *in_soak(signal.SIGSTOP)])
 def test_a_rank_elsewhere_that_dies_or_is_stopped_is_noticed(
     path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
