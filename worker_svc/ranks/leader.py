@@ -24,6 +24,8 @@ SILENT_LOADING_S = 60.0
 LATE_S, LATE_FACTOR = 10.0, 20.0
 """A rank that has not made a call so long after rank 0 made its part, and so many times the time that this took, hangs:
 all wait for each other on the way, so that they end together."""
+HUNG_S, HUNG_FACTOR = 30.0, 20.0
+"""A call within which ranks have not added up for so long, and so many times as long as ever before, hangs."""
 STUCK_S = 1.0
 """So long rank 0 may go on with a call that another rank has failed in: then it waits for that one."""
 
@@ -37,6 +39,7 @@ class Leader:
         self._lock = threading.Lock()
         self._number = 0
         self._running_since: float | None = None
+        self._progress, self._progress_s, self._longest_quiet = (0, 0), time.monotonic(), 0.0
         self.failure: GroupBrokenError | None = None
         """Why the group has ended. Any thread may look."""
         self._is_closed = False
@@ -198,10 +201,24 @@ class Leader:
                 return (
                     f"rank {peer.rank} (process {peer.pid}) has not said for {patience:g} s that it is there"
                 )
-            is_failed = self._is_done(peer) and bool(done and done.failure)
-            if is_failed and since is not None and now - since > STUCK_S:
-                return f"rank {peer.rank} failed alone: {done.failure if done else ''}"
-        return ""
+            has_failed = since is not None and done is not None and self._is_done(peer) and done.failure
+            if done is not None and has_failed and now - peer.done_s > STUCK_S:
+                return f"rank {peer.rank} failed alone: {done.failure}"
+        return self._hang(now)
+
+    def _hang(self, now: float) -> str:
+        """Whether nobody gets on with a call, though all are there; empty: they do. Steps of any length add up on their
+        way: what has never been so quiet hangs."""
+        progress = self._number, self._ranks.progress
+        if self._running_since is None or progress != self._progress:
+            if self._running_since is not None:
+                self._longest_quiet = max(self._longest_quiet, now - self._progress_s)
+            self._progress, self._progress_s = progress, now
+            return ""
+        patience = max(HUNG_S, HUNG_FACTOR * self._longest_quiet)
+        if now - self._progress_s <= patience:
+            return ""
+        return f"call {self._number} has not got on for {patience:.0f} s"
 
 
 def _add(times: RankTimes, took: float, collectives: float) -> None:

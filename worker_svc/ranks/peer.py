@@ -35,6 +35,8 @@ class Peer:
         self.last_heard_s = time.monotonic()
         self.done: ranks_pb2.RankDone | None = None
         """What it said last of a call, or of its loading."""
+        self.done_s = 0.0
+        """When it said that."""
         self.is_loaded = False
         self.bytes_sent = 0
         threading.Thread(target=self._read, name=f"rank-{rank}", daemon=True).start()
@@ -90,6 +92,6 @@ class Peer:
             self.last_heard_s = time.monotonic()
             which = answer.WhichOneof("answer")
             if which in ("loaded", "done"):
-                self.done = getattr(answer, which)
+                self.done, self.done_s = getattr(answer, which), self.last_heard_s
                 self.is_loaded = True
                 self._heard.notify_all()

@@ -26,8 +26,9 @@ def run_rank(connection: Connection, meet: Callable[[ranks_pb2.RankSetup], Commu
     """Loads what rank 0 says, meets the others and makes the calls that come, until rank 0 is gone; then the process
     ends."""
     setup = connection.setup()
-    logs.set_up(f"rank {setup.rank}", os.environ.get("SIGNALBOX_LOG_LEVEL", "INFO"))
     settings = WorkerSettings.model_validate_json(setup.settings)
+    level, ids = os.environ.get("SIGNALBOX_LOG_LEVEL", "INFO"), {**settings.ids, "rank": str(setup.rank)}
+    logs.set_up(f"rank {setup.rank}", level, settings.log_format, ids)
 
     def load() -> FollowingRunner:
         return make_following_runner(settings, meet(setup))

@@ -20,6 +20,7 @@ from tests.worker_svc.runner.runner_harness import Driver
 from tools.make_random_model import make_model
 from worker_svc.core.batch import Batch
 from worker_svc.core.faults.isolation import RunnerBrokenError, execute_isolated
+from worker_svc.ranks import leader
 from worker_svc.ranks.errors import GroupBrokenError
 from worker_svc.ranks.runners import LeadingRunner
 
@@ -88,6 +89,30 @@ def test_a_rank_that_fails_alone_ends_the_group(
     monkeypatch.setattr(runner, "_forward", fail)
     assert "has not made call" in ends_in_time(lambda: execute_isolated(runner, batch))
     assert isinstance(runner.failure, GroupBrokenError)
+
+
+def test_a_call_that_does_not_get_on_ends_the_group(
+    runner: LeadingRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though all ranks say that they are there. A step that adds up on its way may take as long as it takes."""
+    batch = make_batch(runner, [[5, 6, 7]])
+    runner.execute(batch)
+    monkeypatch.setattr(leader, "HUNG_S", 0.6)
+    monkeypatch.setattr(leader, "HUNG_FACTOR", 1.0)
+    forward = runner._forward
+
+    def slow(seconds: float) -> Callable[..., object]:
+        def run(*inputs: object) -> object:
+            time.sleep(seconds)
+            return forward(*inputs)  # type: ignore[arg-type]
+
+        return run
+
+    monkeypatch.setattr(runner, "_forward", slow(0.2))
+    runner.execute(batch)
+    assert runner.failure is None
+    monkeypatch.setattr(runner, "_forward", slow(2.5))
+    assert "has not got on" in ends_in_time(lambda: execute_isolated(runner, batch))
 
 
 def test_other_numbers_end_the_group(runner: LeadingRunner) -> None:

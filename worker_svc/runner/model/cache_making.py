@@ -156,7 +156,11 @@ class CacheMaker:
         beside = sum(group.num_blocks * group.bytes_per_block for group in layout.groups)
         beside += self._num_scratch * self._block_bytes()
         on_host = sum(group.num_host_blocks * group.bytes_per_block for group in layout.groups)
-        device = self._model.device
+        device, split = self._model.device, self._model.split
+        if split is not None:  # the others of this host take as much
+            spine_bytes, beside, on_host = (
+                each * split.ranks.num_here for each in (spine_bytes, beside, on_host)
+            )
         check_cache_fits(layout.num_blocks, num_host_blocks, spine_bytes, device, beside, on_host)
 
     def _cache_bytes(self, batch_class: type[PagedBatch]) -> int:

@@ -250,7 +250,8 @@ def _load_module(
             kept = KeptWeights(quantization, _without_numbers(model_class, config), fits, round_matrix)
             if source.scheme is not None or quantization != Quantization.AUTO:
                 source = with_stacks(source, kept.experts)
-        check_weights_fit(model_dir, served_bytes(source, dtype, kept), dtype, device)
+        num_here = 1 if split is None else split.ranks.num_here
+        check_weights_fit(model_dir, served_bytes(source, dtype, kept) * num_here, dtype, device)
         weights = LazyWeights(source, dtype, kept, model_class._keep_in_fp32_modules_strict or ())
         with sharing_threads():
             module, report = model_class.from_pretrained(

@@ -22,6 +22,11 @@ class Communicator(ABC):
         self.seconds = 0.0
         """Time in them: waiting for others, and adding up."""
 
+    @property
+    def progress(self) -> int:
+        """Rises while calls get on. Any thread may look."""
+        return self.num_calls
+
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all ranks, the same bits at all of them; `values` may be written."""
         values = values.contiguous()
