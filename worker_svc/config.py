@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import ByteSize, Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from signalbox.links.addresses import read_address, read_addresses
+from signalbox.links.addresses import is_loopback, read_address, read_addresses
 from signalbox.links.tls.roles import Role
 from signalbox.protocol.speculation import parse_speculation
 from signalbox.runtime.config import flag_of
@@ -177,8 +177,20 @@ class WorkerSettings(MetricsSettings):
         links = () if self.has_certificate else (self.listen, *filter(None, [self.transfer_listen]))
         place = place_of(os.environ, self.num_ranks)
         # Certificates or not: what ranks add up goes between hosts by gloo, which knows none.
-        between_hosts = () if place is None else (place.leader,)
+        own = self.rank_address
+        between_hosts = (
+            () if place is None else (place.leader, *([own] if own and not self.has_certificate else []))
+        )
         return (*links, *between_hosts, *self.plaintext_metrics)
+
+    @property
+    def rank_address(self) -> str:
+        """host:port where rank 0 waits for ranks that are started by themselves; empty: there are none such."""
+        place = place_of(os.environ, self.num_ranks)
+        if place is None or place.rank:
+            return ""
+        host = "127.0.0.1" if is_loopback(place.leader) else "0.0.0.0"
+        return self.rank_listen or f"{host}:{place.port}"
 
     @property
     def transfer_address(self) -> str | None:

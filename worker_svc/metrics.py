@@ -70,7 +70,7 @@ def read(
     yield gauge(names.METRIC_WORKER_LINKED, "Whether the scheduler's link is up.", [({}, is_attached)])
     yield gauge(names.METRIC_WORKER_ALONE, "Whether it goes on without a scheduler.", [({}, steps.is_alone)])
     yield from _of_disk(disk) if disk is not None else ()
-    yield from _of_ranks(ranks) if ranks else ()
+    yield _of_ranks(ranks)
     num_logs, num_messages, num_bytes = outputs.unread()
     yield gauge(names.METRIC_OUTBOUND_LOGS, "Frontends with a log of outputs.", [({}, num_logs)])
     yield gauge(
@@ -80,14 +80,14 @@ def read(
     yield span_counts(spans)
 
 
-def _of_ranks(ranks: Sequence[RankTimes]) -> Iterator[Metric]:
+def _of_ranks(ranks: Sequence[RankTimes]) -> Metric:
     """Where the time of each process went, of a model that is divided among them."""
     parts = [
         ({"rank": str(rank), "part": part}, getattr(times, part))
         for rank, times in enumerate(ranks)
         for part in ("compute", "collectives", *(() if rank else ("answers",)))
     ]
-    yield counter(
+    return counter(
         names.METRIC_WORKER_RANK_SECONDS,
         "Time of steps by rank and part; answers is rank 0's wait for the others behind its own part.",
         parts,

@@ -151,7 +151,8 @@ def make_following_runner(settings: WorkerSettings, ranks: Communicator) -> Foll
 
 def _threads_of_rank(settings: WorkerSettings) -> int:
     """Threads of each rank: those of the machine are divided among the ranks that are started here."""
-    num_here = settings.num_ranks if place_of(os.environ, settings.num_ranks) is None else 1
+    place = place_of(os.environ, settings.num_ranks)
+    num_here = settings.num_ranks if place is None else place.num_here
     return settings.threads or max(1, tell_threads(None) // num_here)
 
 

@@ -28,6 +28,12 @@ class RankHello(_message.Message):
     channel: RankChannel
     def __init__(self, version: _Optional[str] = ..., rank: _Optional[int] = ..., num_ranks: _Optional[int] = ..., channel: _Optional[_Union[RankChannel, str]] = ...) -> None: ...
 
+class RankWelcome(_message.Message):
+    __slots__ = ("refusal",)
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    refusal: str
+    def __init__(self, refusal: _Optional[str] = ...) -> None: ...
+
 class RankMessage(_message.Message):
     __slots__ = ("setup", "call")
     SETUP_FIELD_NUMBER: _ClassVar[int]
@@ -99,7 +105,7 @@ class RankState(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., version: _Optional[int] = ..., num_drafts: _Optional[int] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class RankBatch(_message.Message):
-    __slots__ = ("num_decode_rows", "slots", "query_starts", "token_ids", "positions", "seq_lens", "sample_index", "tables", "state_reads", "state_writes", "state_tails", "state_keeps", "scored")
+    __slots__ = ("num_decode_rows", "slots", "query_starts", "token_ids", "positions", "seq_lens", "sample_index", "tables", "state_reads", "state_writes", "state_tails", "state_keeps", "scored", "pooled")
     NUM_DECODE_ROWS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     QUERY_STARTS_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +119,7 @@ class RankBatch(_message.Message):
     STATE_TAILS_FIELD_NUMBER: _ClassVar[int]
     STATE_KEEPS_FIELD_NUMBER: _ClassVar[int]
     SCORED_FIELD_NUMBER: _ClassVar[int]
+    POOLED_FIELD_NUMBER: _ClassVar[int]
     num_decode_rows: int
     slots: bytes
     query_starts: bytes
@@ -126,7 +133,8 @@ class RankBatch(_message.Message):
     state_tails: bytes
     state_keeps: bytes
     scored: bytes
-    def __init__(self, num_decode_rows: _Optional[int] = ..., slots: _Optional[bytes] = ..., query_starts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., positions: _Optional[bytes] = ..., seq_lens: _Optional[bytes] = ..., sample_index: _Optional[bytes] = ..., tables: _Optional[_Iterable[_Union[RankTables, _Mapping]]] = ..., state_reads: _Optional[bytes] = ..., state_writes: _Optional[bytes] = ..., state_tails: _Optional[bytes] = ..., state_keeps: _Optional[bytes] = ..., scored: _Optional[bytes] = ...) -> None: ...
+    pooled: bytes
+    def __init__(self, num_decode_rows: _Optional[int] = ..., slots: _Optional[bytes] = ..., query_starts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., positions: _Optional[bytes] = ..., seq_lens: _Optional[bytes] = ..., sample_index: _Optional[bytes] = ..., tables: _Optional[_Iterable[_Union[RankTables, _Mapping]]] = ..., state_reads: _Optional[bytes] = ..., state_writes: _Optional[bytes] = ..., state_tails: _Optional[bytes] = ..., state_keeps: _Optional[bytes] = ..., scored: _Optional[bytes] = ..., pooled: _Optional[bytes] = ...) -> None: ...
 
 class RankTables(_message.Message):
     __slots__ = ("width", "firsts", "counts", "block_ids")
@@ -151,7 +159,7 @@ class RankAnswer(_message.Message):
     def __init__(self, beat: bool = ..., loaded: _Optional[_Union[RankDone, _Mapping]] = ..., done: _Optional[_Union[RankDone, _Mapping]] = ...) -> None: ...
 
 class RankDone(_message.Message):
-    __slots__ = ("number", "digest", "num_collectives", "failure", "took_us", "collectives_us", "content")
+    __slots__ = ("number", "digest", "num_collectives", "failure", "took_us", "collectives_us", "content", "likeness")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     NUM_COLLECTIVES_FIELD_NUMBER: _ClassVar[int]
@@ -159,6 +167,7 @@ class RankDone(_message.Message):
     TOOK_US_FIELD_NUMBER: _ClassVar[int]
     COLLECTIVES_US_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    LIKENESS_FIELD_NUMBER: _ClassVar[int]
     number: int
     digest: int
     num_collectives: int
@@ -166,4 +175,5 @@ class RankDone(_message.Message):
     took_us: int
     collectives_us: int
     content: bytes
-    def __init__(self, number: _Optional[int] = ..., digest: _Optional[int] = ..., num_collectives: _Optional[int] = ..., failure: _Optional[str] = ..., took_us: _Optional[int] = ..., collectives_us: _Optional[int] = ..., content: _Optional[bytes] = ...) -> None: ...
+    likeness: str
+    def __init__(self, number: _Optional[int] = ..., digest: _Optional[int] = ..., num_collectives: _Optional[int] = ..., failure: _Optional[str] = ..., took_us: _Optional[int] = ..., collectives_us: _Optional[int] = ..., content: _Optional[bytes] = ..., likeness: _Optional[str] = ...) -> None: ...

@@ -3,6 +3,7 @@ socket; MEMORY is a descriptor of what all ranks map."""
 
 from __future__ import annotations
 
+import signal
 import socket
 import sys
 
@@ -13,6 +14,8 @@ from worker_svc.ranks.running import run_rank
 
 def main() -> None:
     """Runs the rank until rank 0 is gone."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # what a whole group is sent is rank 0's to obey
     fd, *memory_fds = map(int, sys.argv[1:])
     connection = socket.socket(fileno=fd)
     run_rank(

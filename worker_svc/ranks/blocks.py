@@ -15,6 +15,8 @@ from worker_svc.transfer.errors import TransferError
 
 I32 = NDArray[np.int32]
 U8 = NDArray[np.uint8]
+PIECE_BYTES = 32 << 20
+"""What goes in one call: steps wait for it."""
 
 
 class GroupBlocks:
@@ -64,32 +66,45 @@ class GroupRecords:
 
     def reads_aside(self, group: int, blocks: I32) -> Callable[[], U8]:
         """What reads blocks, a record each."""
-        call = ranks_pb2.RankCall(read_records=ranks_pb2.RankBlocks(group=group, blocks=blocks.tolist()))
-        own = self._own.reads_aside(group, blocks)
+        pieces = self._pieces(group, blocks)
+        own = [self._own.reads_aside(group, piece) for piece in pieces]
 
         def read() -> U8:
-            parts = self._leader.gather(call, lambda: own().tobytes())
-            return np.hstack([np.frombuffer(part, np.uint8).reshape(len(blocks), -1) for part in parts])
+            return np.concatenate([self._read(group, *both) for both in zip(pieces, own, strict=True)])
 
         return read
 
     def writes_aside(self, group: int, blocks: I32) -> Callable[[U8], None]:
         """What writes records into blocks."""
-        own, ends = self._own.writes_aside(group, blocks), np.cumsum([sizes[group] for sizes in self._sizes])
+        pieces = self._pieces(group, blocks)
+        own = [self._own.writes_aside(group, piece) for piece in pieces]
 
         def write(records: U8) -> None:
-            mine, *others = np.split(records, ends[:-1], axis=1)
-            calls = [
-                ranks_pb2.RankCall(
-                    write_records=ranks_pb2.RankBlocks(
-                        group=group, blocks=blocks.tolist(), content=part.tobytes()
-                    )
-                )
-                for part in others
-            ]
-            self._leader.run_apart(calls, lambda: own(np.ascontiguousarray(mine)))
+            parts = np.split(records, np.cumsum([len(piece) for piece in pieces])[:-1])
+            for piece, part, put in zip(pieces, parts, own, strict=True):
+                self._write(group, piece, part, put)
 
         return write
+
+    def _pieces(self, group: int, blocks: I32) -> list[I32]:
+        """So many blocks at a time as steps can wait for."""
+        at_once = max(1, PIECE_BYTES // max(1, self.record_bytes()[group]))
+        return [blocks[first : first + at_once] for first in range(0, max(1, len(blocks)), at_once)]
+
+    def _read(self, group: int, blocks: I32, own: Callable[[], U8]) -> U8:
+        call = ranks_pb2.RankCall(read_records=ranks_pb2.RankBlocks(group=group, blocks=blocks.tolist()))
+        parts = self._leader.gather(call, lambda: own().tobytes())
+        return np.hstack([np.frombuffer(part, np.uint8).reshape(len(blocks), -1) for part in parts])
+
+    def _write(self, group: int, blocks: I32, records: U8, own: Callable[[U8], None]) -> None:
+        ends = np.cumsum([sizes[group] for sizes in self._sizes])
+        mine, *others = np.split(records, ends[:-1], axis=1)
+        told = [
+            ranks_pb2.RankBlocks(group=group, blocks=blocks.tolist(), content=part.tobytes())
+            for part in others
+        ]
+        calls = [ranks_pb2.RankCall(write_records=each) for each in told]
+        self._leader.run_apart(calls, lambda: own(np.ascontiguousarray(mine)))
 
 
 def sizes_of(memory: BlockMemory) -> bytes:

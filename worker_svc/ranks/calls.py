@@ -33,7 +33,7 @@ class CallCodec:
         for name in (*COLUMNS, *STATES):
             setattr(message, name, _raw(getattr(batch, name)))
         message.state_keeps = _raw(np.array(batch.state_keeps))
-        message.scored = _raw(np.array(batch.scored))
+        message.scored, message.pooled = _raw(np.array(batch.scored)), _raw(np.array(batch.pooled))
         needs = -(-batch.seq_lens // self._block_size)
         for known, tables in zip(self._tables, (batch.block_tables, *batch.group_tables), strict=False):
             changes = known.tell(batch.slots, tables, needs)
@@ -66,6 +66,7 @@ class CallCodec:
             num_tokens=none,
             state_keeps=[StateKeep(*row) for row in _rows(message.state_keeps, 3)],
             scored=[QuerySpan(*row) for row in _rows(message.scored, 3)],
+            pooled=[QuerySpan(*row) for row in _rows(message.pooled, 3)],
             **columns,
         )
 

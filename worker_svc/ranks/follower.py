@@ -76,7 +76,7 @@ def follow(connection: Connection, load: Callable[[], FollowingRunner]) -> None:
         time.sleep(BEAT_S)  # so that it is heard ahead of our end
         raise SystemExit(1) from None
     codec = CallCodec(runner.info)
-    connection.say(ranks_pb2.RankAnswer(loaded=ranks_pb2.RankDone(number=0)))
+    connection.say(ranks_pb2.RankAnswer(loaded=ranks_pb2.RankDone(likeness=runner.likeness)))
     while True:
         call = connection.next_call()
         done = ranks_pb2.RankDone(number=call.number)

@@ -19,6 +19,8 @@ HELLO_BYTES = 1024
 def send(connection: socket.socket, message: Message) -> int:
     """Sends a message, and says how many bytes that took. OSError when the other end is gone."""
     raw = message.SerializeToString()
+    if len(raw) > MOST_BYTES:
+        raise ValueError(f"a message of {len(raw)} bytes is too large for ranks")
     connection.sendall(LENGTH.pack(len(raw)) + raw)
     return LENGTH.size + len(raw)
 

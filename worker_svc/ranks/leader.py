@@ -19,6 +19,8 @@ T = TypeVar("T")
 LOOK_S = 0.1
 SILENT_S = 1.5
 """A rank whose own thread for it has not said for so long that it is there is stopped, or its host is."""
+PAUSE_S = 0.5
+"""Between two looks: more means that this process did not run."""
 SILENT_LOADING_S = 60.0
 """As long it may be silent while it starts and loads: importing what it needs lets no thread of it speak."""
 LATE_S, LATE_FACTOR = 10.0, 20.0
@@ -43,6 +45,7 @@ class Leader:
         self.failure: GroupBrokenError | None = None
         """Why the group has ended. Any thread may look."""
         self._is_closed = False
+        self._looked_s = self._awake_s = time.monotonic()
         self.times = [RankTimes() for _ in range(1 + len(peers))]
         """Where time went, by rank."""
         self._watcher = threading.Thread(target=self._watch, name="ranks", daemon=True)
@@ -58,11 +61,16 @@ class Leader:
         """To all other ranks."""
         return sum(peer.bytes_sent for peer in self._peers)
 
-    def wait_until_loaded(self) -> None:
-        """GroupBrokenError says which rank cannot load its part, and why."""
+    def wait_until_loaded(self, likeness: str) -> None:
+        """GroupBrokenError says which rank cannot load its part, and why; or which has something else than the
+        `likeness` of rank 0."""
         with self._heard:
             self._heard.wait_for(lambda: self.failure or all(peer.is_loaded for peer in self._peers))
         self._raise_failure()
+        for peer in self._peers:
+            theirs = peer.done.likeness if peer.done is not None else ""
+            if theirs != likeness:
+                self._break(f"rank {peer.rank} is not like rank 0: it has {theirs!r} for {likeness!r}")
 
     def run(self, call: ranks_pb2.RankCall, act: Callable[[], T], digest: Callable[[], int] = lambda: 0) -> T:
         """Has all ranks make a call, of which `act` is our own part; `digest` says what came of it, as they do.
@@ -190,6 +198,9 @@ class Leader:
     def _fault(self, now: float) -> str:
         """What is wrong with a rank; empty: nothing that shows from outside."""
         since = self._running_since
+        if now - self._looked_s > PAUSE_S:
+            self._awake_s = now  # we were stopped ourselves, and with us, perhaps, all of them
+        self._looked_s = now
         for peer in self._peers:
             done = peer.done
             if done is not None and done.number == 0 and done.failure:
@@ -197,7 +208,7 @@ class Leader:
             if peer.is_gone:
                 return f"rank {peer.rank} (process {peer.pid}) has ended: {peer.ending}"
             patience = SILENT_S if peer.is_loaded else SILENT_LOADING_S
-            if now - peer.last_heard_s > patience:
+            if now - max(peer.last_heard_s, self._awake_s) > patience:
                 return (
                     f"rank {peer.rank} (process {peer.pid}) has not said for {patience:g} s that it is there"
                 )

@@ -38,7 +38,9 @@ def open_store(host: str, num_ranks: int, port: int = 0) -> TCPStore:
     """Where ranks of several hosts find each other: at rank 0, which opens it at any port, or from another one, which
     knows the port. RuntimeError when it is not reached."""
     timeout = timedelta(seconds=MEET_S)
-    return TCPStore(host, port, num_ranks, is_master=not port, timeout=timeout, wait_for_workers=False)
+    return TCPStore(
+        host.strip("[]"), port, num_ranks, is_master=not port, timeout=timeout, wait_for_workers=False
+    )
 
 
 def meet_over_gloo(rank: int, num_ranks: int, num_here: int, store: Store, host: str) -> Communicator:

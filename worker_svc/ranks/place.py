@@ -23,6 +23,9 @@ class RankPlace:
     leader: str
     """host:port where rank 0 is reached."""
 
+    num_here: int = 1
+    """Ranks of this host, which share its memory."""
+
     @property
     def port(self) -> int:
         """Where rank 0 listens for the others."""
@@ -34,15 +37,20 @@ def place_of(environment: Mapping[str, str], num_ranks: int) -> RankPlace | None
     rank 0 starts the others. StartupError for a place that cannot be."""
     if num_ranks == 1:
         return None
+    if environment.get("WORLD_SIZE") == "1":  # whatever started this one process
+        return None
     if any(name in environment for name in TORCHRUN[:2]):
         rank, size, host, port = _read(environment, TORCHRUN)
+        if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            port = str(PORT)  # that of MASTER_PORT is torchrun's own
     elif LEADER_WORKER_SET[0] in environment:
         rank, size, host = _read(environment, LEADER_WORKER_SET)
         port = str(PORT)
     else:
         return None
     try:
-        place = RankPlace(int(rank), int(size), read_address(f"{host}:{port}"))
+        num_here = int(environment.get("LOCAL_WORLD_SIZE", "1"))
+        place = RankPlace(int(rank), int(size), read_address(f"{host}:{port}"), num_here)
     except ValueError as error:
         raise StartupError(f"the environment names no rank: {error}") from None
     if not 0 <= place.rank < place.num_ranks:

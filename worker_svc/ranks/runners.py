@@ -33,6 +33,14 @@ class RankRunner(TorchRunner):
     """CRC-32 of the hidden states that the last batch gave; 0: there was none."""
 
     @property
+    def likeness(self) -> str:
+        """What all ranks have to have alike: else what they add up is wrong alike at all of them, and no digest shows
+        it. Which modules are fused may differ."""
+        identity = self.info.identity
+        machine, _, _ = identity.number_class.partition(", modules ")
+        return f"weights {identity.weights}, {self.model.dtype}, {machine}"
+
+    @property
     def ranks(self) -> Communicator:
         """What it says to the others within a forward."""
         assert self._split is not None, "it has a part"
@@ -66,7 +74,7 @@ class LeadingRunner(RankRunner):
         """leader: the group. What else there is as for TorchRunner. GroupBrokenError if a rank cannot load its part."""
         self._leader = leader
         super().__init__(*args, **settings)
-        leader.wait_until_loaded()
+        leader.wait_until_loaded(self.likeness)
         self._codec = CallCodec(self.info)
         own = self.block_memory
         if isinstance(own, BlockMemory):

@@ -39,13 +39,14 @@ def run_rank(connection: Connection, meet: Callable[[ranks_pb2.RankSetup], Commu
 def join(place: RankPlace) -> None:
     """A rank that was started by itself: finds rank 0, and runs until that is gone. StartupError when it is not found.
     Whoever tells all ranks to end at once (SIGTERM) means rank 0, which lets requests end, and us with it."""
-    signal.signal(signal.SIGTERM, lambda *_: logger.info("told to end: it does with rank 0"))
     logger.info("rank %d of %d looks for rank 0 at %s", place.rank, place.num_ranks, place.leader)
     told, says = dial(place, ours())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: logger.info("told to end: it does with rank 0"))
 
     def meet(setup: ranks_pb2.RankSetup) -> Communicator:
         host, _, port = setup.meeting_place.rpartition(":")
         store = open_store(host, setup.num_ranks, int(port))
-        return meet_over_gloo(setup.rank, setup.num_ranks, 1, store, host)
+        return meet_over_gloo(setup.rank, setup.num_ranks, place.num_here, store, host)
 
     run_rank(Connection(told, says), meet)

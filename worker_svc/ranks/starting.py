@@ -73,7 +73,7 @@ def _on_several_hosts(settings: WorkerSettings, place: RankPlace) -> Iterator[Me
     if settings.collectives == "shared-memory":
         raise StartupError("--collectives shared-memory is for ranks of one host that rank 0 starts")
     gathering = Gathering(place.num_ranks, ours())
-    listener = listen(settings.rank_listen or f"0.0.0.0:{place.port}")
+    listener = listen(settings.rank_address)
     logger.info("rank 0 of %d waits for the others at %s", place.num_ranks, place.leader)
     gathering.wait(listener, JOIN_S)
     heard = threading.Condition()
@@ -84,7 +84,7 @@ def _on_several_hosts(settings: WorkerSettings, place: RankPlace) -> Iterator[Me
         peer = Peer(rank, gathering.channels[rank, TOLD], gathering.channels[rank, SAYS], heard)
         peers.append(peer)
         peer.send(_setup(rank, place.num_ranks, settings, f"{host}:{store.port}"))
-    yield peers, meet_over_gloo(0, place.num_ranks, 1, store, host), heard
+    yield peers, meet_over_gloo(0, place.num_ranks, place.num_here, store, host), heard
 
 
 def _kill(peers: list[Peer]) -> None:

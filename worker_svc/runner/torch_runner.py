@@ -334,20 +334,44 @@ def load_checked(
     if model.num_kept:
         logger.info("%d linear layers are served as whole numbers", model.num_kept)
     if model.device.type == "cpu":
-        try:
-            fuse_kept_experts(model.module)
-            expected = eager_logits(model)
-            with contextlib.nullcontext() if split is None else split.swapping():
-                optimize(model.module, model.dtype, None if split is None else split.ranks)
-            check_paged_attention(model, block_size, expected)
+        failure = _fuse(model, block_size, split)
+        if failure is None:
             return model
-        except Exception as error:  # whatever it is: the model's own modules may still do
-            if model.num_kept and quantization != Quantization.AUTO:
-                raise ModelLoadError(f"{path} cannot be served in {quantization}: {error}") from error
-            logger.warning("The model runs without fused modules, which is slower: %s", error)
+        if model.num_kept and quantization != Quantization.AUTO:
+            raise ModelLoadError(f"{path} cannot be served in {quantization}: {failure}") from failure
+        logger.warning("The model runs without fused modules, which is slower: %s", failure)
         model = load()
     check_paged_attention(model, block_size)
     return model
+
+
+def _fuse(model: LoadedModel, block_size: int, split: Split | None) -> Exception | None:
+    """Swaps modules for faster ones, and compares. What failed, whatever it is: the model's own modules may still do.
+    All ranks take the same way out (RK2): where they cannot hear of each other any more, that is raised."""
+    failure: Exception | None = None
+    expected: torch.Tensor | None = None
+    try:
+        fuse_kept_experts(model.module)
+        expected = eager_logits(model)
+        with contextlib.nullcontext() if split is None else split.swapping():
+            optimize(model.module, model.dtype, None if split is None else split.ranks)
+    except Exception as error:
+        failure = error
+    failure = _of_all(failure, split)
+    if failure is not None:
+        return failure
+    try:
+        check_paged_attention(model, block_size, expected)
+    except Exception as error:
+        failure = error
+    return _of_all(failure, split)
+
+
+def _of_all(failure: Exception | None, split: Split | None) -> Exception | None:
+    """The failure, here or at another rank."""
+    if split is None or split.ranks.agree(failure is None):
+        return failure
+    return failure or ModelLoadError("another rank's part cannot be fused")
 
 
 def served_quantization(quantization: Quantization, dtype: str) -> Quantization:

@@ -152,6 +152,19 @@ def test_ranks_sum_within_the_call_of_all_layers(tmp_path: Path) -> None:
     wanted = play(one, None, 2, 0)
     with group(tmp_path, **settings) as (runner, _):
         clients = play(runner, None, 2, 0)
+        vector = embed(runner)
         assert any(isinstance(part, FusedDecoder) for part in runner.model.module.modules())
         assert runner.ranks.seconds > 0
     assert clients[5].prompt_logprobs == pytest.approx(wanted[5].prompt_logprobs, abs=0.05)
+    assert vector == pytest.approx(embed(one), abs=0.05)
+
+
+def embed(runner: ModelRunner) -> list[float]:
+    """The vector of a prompt, beside one that generates."""
+    ring = LocalRing(runner, None, depth=1, num_seqs=4)
+    prompts = make_prompts((17, 31))
+    pooling = generation_pb2.PoolingParams(task=generation_pb2.MODEL_TASK_EMBED)
+    client = ring.submit(prompts[0], 0, pooling=pooling)
+    ring.submit(prompts[1], 4)
+    ring.run()
+    return client.vector

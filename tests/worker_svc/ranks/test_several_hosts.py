@@ -107,6 +107,9 @@ def test_the_environment_names_the_rank() -> None:
     assert place_of(torchrun(1, 29500), 2) == RankPlace(1, 2, "127.0.0.1:29500")
     names = {"LWS_WORKER_INDEX": "2", "LWS_GROUP_SIZE": "4", "LWS_LEADER_ADDRESS": "w-0.workers.ns"}
     assert place_of(names, 4) == RankPlace(2, 4, f"w-0.workers.ns:{PORT}")
+    agents = torchrun(1, 29500) | {"TORCHELASTIC_USE_AGENT_STORE": "True", "LOCAL_WORLD_SIZE": "2"}
+    assert place_of(agents, 2) == RankPlace(1, 2, f"127.0.0.1:{PORT}", 2), "MASTER_PORT is torchrun's own"
+    assert place_of({"WORLD_SIZE": "1", "RANK": "0"}, 2) is None
 
 
 @pytest.mark.parametrize(
@@ -124,21 +127,17 @@ def test_a_place_that_cannot_be_is_refused(change: dict[str, str], words: str) -
         place_of(torchrun(0, 29500) | change, 2)
 
 
-def say(port: int, raw: bytes | None = None, **hello: object) -> bool:
-    """Whether rank 0 keeps the connection."""
+def say(port: int, raw: bytes | None = None, **hello: object) -> str | None:
+    """What rank 0 refuses a connection with, empty: it does not; None: it hangs up."""
     fields = {"version": VERSION, "rank": 1, "num_ranks": 2, "channel": TOLD} | hello
     with socket.create_connection(("127.0.0.1", port), 5) as connection:
-        connection.settimeout(1)
+        connection.settimeout(5)
         if raw is None:
             frames.send(connection, ranks_pb2.RankHello(**fields))  # type: ignore[arg-type]
         else:
             connection.sendall(raw)
-        try:
-            return connection.recv(1) != b""
-        except TimeoutError:
-            return True
-        except ConnectionResetError:
-            return False
+        welcome = frames.receive(connection, ranks_pb2.RankWelcome)
+    return None if welcome is None else welcome.refusal
 
 
 def test_strangers_are_sent_away_and_harm_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,20 +147,45 @@ def test_strangers_are_sent_away_and_harm_nobody(monkeypatch: pytest.MonkeyPatch
     gathering = Gathering(2, None)
     waiting = threading.Thread(target=gathering.wait, args=(listener, 30))
     waiting.start()
-    for changes in (
-        {"version": "other"},
-        {"rank": 2},
-        {"rank": 0},
-        {"num_ranks": 3},
-        {"channel": 0},
-        {"raw": b"GET / HTTP/1.1\r\n\r\n"},
-        {"raw": b"\xff\xff\xff\xff"},
-        {"raw": b""},
+    for changes, words in (
+        ({"version": "other"}, "another release"),
+        ({"rank": 2}, "rank 2 of 2"),
+        ({"rank": 0}, "rank 0 of 2"),
+        ({"num_ranks": 3}, "there are 2"),
+        ({"channel": 0}, "for nothing"),
     ):
-        assert not say(port, **changes), changes  # type: ignore[arg-type]
+        assert words in (say(port, **changes) or ""), changes  # type: ignore[arg-type]
+    for raw in (b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff\xff\xff", b"", b"\x08\0"):
+        assert say(port, raw) is None, raw
+    with pytest.raises(StartupError, match="refuses this one: it is rank 1 of 3"):
+        dial(RankPlace(1, 3, f"127.0.0.1:{port}"), None, 5)
     connections = dial(RankPlace(1, 2, f"127.0.0.1:{port}"), None, 5)
     waiting.join(10)
     assert not waiting.is_alive() and set(gathering.channels) == {(1, TOLD), (1, SAYS)}
+    for connection in connections:
+        connection.close()
+
+
+def test_who_comes_late_takes_nobody_s_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection from before the port was closed says hello behind that."""
+    listener = listen("127.0.0.1:0")
+    port = listener.getsockname()[1]
+    gathering = Gathering(2, None)
+    waiting = threading.Thread(target=gathering.wait, args=(listener, 30))
+    waiting.start()
+    with socket.create_connection(("127.0.0.1", port), 5) as late:
+        connections = dial(RankPlace(1, 2, f"127.0.0.1:{port}"), None, 5)
+        waiting.join(10)
+        theirs = dict(gathering.channels)
+        late.settimeout(5)
+        try:
+            hello = ranks_pb2.RankHello(version=VERSION, rank=1, num_ranks=2, channel=TOLD)
+            frames.send(late, hello)
+            frames.receive(late, ranks_pb2.RankWelcome)
+        except OSError:
+            pass
+        time.sleep(0.2)
+        assert gathering.channels == theirs and all(each.fileno() >= 0 for each in theirs.values())
     for connection in connections:
         connection.close()
 
@@ -180,7 +204,7 @@ def test_between_hosts_plaintext_has_to_be_allowed(path: Path, monkeypatch: pyte
     for name, value in (torchrun(0, 29500) | {"MASTER_ADDR": "10.0.0.7"}).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(
-        StartupError, match=r"10\.0\.0\.7:29500 can be reached from other machines, in plaintext"
+        StartupError, match=r"10\.0\.0\.7:29500 and 0\.0\.0\.0:29500 can be reached from other machines"
     ):
         settings_for(path).take_effect()
 
@@ -202,4 +226,49 @@ def test_a_rank_elsewhere_that_dies_or_is_stopped_is_noticed(
             assert time.monotonic() < end, "nobody noticed"
             time.sleep(0.02)
         assert "rank 1" in str(runner.failure)
+        runner.close()
+
+
+def test_torchrun_starts_both(path: Path, tmp_path: Path) -> None:
+    """The launcher itself: rank 0 serves, and its exit ends the other."""
+    ports = free_ports(2)
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes=1",
+        "--nproc-per-node=2",
+        "--no-python",
+    ]
+    flags = [
+        *("--tensor-parallel=2", f"--model={path}", "--dtype=float32", "--num-blocks=64", "--threads=1"),
+        *(f"--listen=127.0.0.1:{ports[0]}", f"--scheduler=127.0.0.1:{ports[1]}"),
+    ]
+    with (tmp_path / "log").open("wb") as log:
+        worker = [sys.executable, "-m", "worker_svc", *flags]
+        process = subprocess.Popen([*command, *worker], stdout=log, stderr=log, start_new_session=True)
+        try:
+            end = time.monotonic() + 90
+            while b"model" not in (text := (tmp_path / "log").read_bytes()) or b"loaded in" not in text:
+                assert process.poll() is None and time.monotonic() < end, text.decode()
+                time.sleep(0.2)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.mark.parametrize("what", ["weights", "nothing"])
+def test_ranks_of_other_weights_are_refused(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """RK3: what they would add up would be wrong alike at both."""
+    from worker_svc.ranks.runners import RankRunner  # noqa: PLC0415
+
+    if what == "weights":
+        monkeypatch.setattr(RankRunner, "likeness", "weights of another model")
+        with pytest.raises(StartupError, match="rank 1 is not like rank 0"):
+            make_runner(settings_for(path))
+    else:
+        runner, _ = make_runner(settings_for(path))
+        assert isinstance(runner, LeadingRunner)
         runner.close()

@@ -29,8 +29,8 @@ CPU = torch.device("cpu")
 def test_weights_that_do_not_fit_are_refused_with_the_numbers() -> None:
     available = memory.available_bytes(CPU)
     with pytest.raises(ModelLoadError, match=r"^The weights of m take \d+\.\d\d GiB in bfloat16, but only"):
-        memory.check_weights_fit(Path("m"), 2 * available, torch.bfloat16, CPU)
-    memory.check_weights_fit(Path("m"), available // 2, torch.float32, CPU)
+        memory.check_weights_fit(Path("m"), 2 * available, torch.bfloat16, available)
+    memory.check_weights_fit(Path("m"), available // 2, torch.float32, available)
 
 
 @pytest.mark.parametrize("preset", ["tiny-llama", "tiny-gpt2"])

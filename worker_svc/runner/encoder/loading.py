@@ -16,7 +16,7 @@ from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model import checkpoint
 from worker_svc.runner.model.label_head import HeadKind, LabelHead, read_label_head
 from worker_svc.runner.model.loading import choose_device, choose_dtype
-from worker_svc.runner.model.memory import check_weights_fit
+from worker_svc.runner.model.memory import available_bytes, check_weights_fit
 from worker_svc.runner.model.probe import TOLERANCES, relative_error
 
 FAMILIES = frozenset(
@@ -87,7 +87,7 @@ def load_encoder(model_dir: Path, *, dtype: str = "auto", device: str = "cpu") -
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device)
     needed = checkpoint.count_elements(model_dir) * chosen_dtype.itemsize
-    check_weights_fit(model_dir, needed, chosen_dtype, chosen_device)
+    check_weights_fit(model_dir, needed, chosen_dtype, available_bytes(chosen_device))
     head = read_label_head(model_dir, config)
     if head is not None and head.kind == HeadKind.WORDS:
         raise ModelLoadError(f"{model_dir}: an encoder has no words that could be its score.")

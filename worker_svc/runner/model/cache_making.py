@@ -158,9 +158,9 @@ class CacheMaker:
         on_host = sum(group.num_host_blocks * group.bytes_per_block for group in layout.groups)
         device, split = self._model.device, self._model.split
         if split is not None:  # the others of this host take as much
-            spine_bytes, beside, on_host = (
-                each * split.ranks.num_here for each in (spine_bytes, beside, on_host)
-            )
+            num_here, of_draft = split.ranks.num_here, self._draft_block_bytes
+            spine_bytes = (spine_bytes - of_draft) * num_here + of_draft
+            beside, on_host = beside * num_here, on_host * num_here
         check_cache_fits(layout.num_blocks, num_host_blocks, spine_bytes, device, beside, on_host)
 
     def _cache_bytes(self, batch_class: type[PagedBatch]) -> int:

@@ -27,7 +27,7 @@ from worker_svc.runner.model.label_head import HeadKind, LabelHead, read_label_h
 from worker_svc.runner.model.lazy_weights import LazyWeights
 from worker_svc.runner.model.llama4 import serve_llama4
 from worker_svc.runner.model.loading_threads import sharing_threads
-from worker_svc.runner.model.memory import check_weights_fit
+from worker_svc.runner.model.memory import available_bytes, check_weights_fit
 from worker_svc.runner.model.quantised_experts import skipping_experts
 from worker_svc.runner.model.quantised_linear import skipping_products
 from worker_svc.runner.model.rope import fix_rope
@@ -104,7 +104,15 @@ def load_model(
     head = read_label_head(model_dir, text_config)
     kind = head.kind if head else HeadKind.WORDS
     module, num_kept, told = _load_module(
-        model_dir, text_config, source, chosen_dtype, chosen_device, kind, quantization, split
+        model_dir,
+        text_config,
+        source,
+        chosen_dtype,
+        chosen_device,
+        kind,
+        quantization,
+        split,
+        splits_head=head is None,
     )
     if head is not None:
         module = with_label_head(module, head)
@@ -234,6 +242,8 @@ def _load_module(
     kind: HeadKind,
     quantization: Quantization,
     split: Split | None,
+    *,
+    splits_head: bool,
 ) -> tuple[Any, int, str]:
     """The module by transformers' own code: only that knows how a family's checkpoint becomes its parameters. And how
     many of its layers have kept their whole numbers, and in which form."""
@@ -250,8 +260,12 @@ def _load_module(
             kept = KeptWeights(quantization, _without_numbers(model_class, config), fits, round_matrix)
             if source.scheme is not None or quantization != Quantization.AUTO:
                 source = with_stacks(source, kept.experts)
-        num_here = 1 if split is None else split.ranks.num_here
-        check_weights_fit(model_dir, served_bytes(source, dtype, kept) * num_here, dtype, device)
+        if split is None:
+            num_here, available = 1, available_bytes(device)
+        else:  # ahead of what any rank loads: `least` waits for all
+            num_here, available = split.ranks.num_here, split.ranks.least(available_bytes(device))
+        needed = served_bytes(source, dtype, kept) * num_here
+        check_weights_fit(model_dir, needed, dtype, available)
         weights = LazyWeights(source, dtype, kept, model_class._keep_in_fp32_modules_strict or ())
         with sharing_threads():
             module, report = model_class.from_pretrained(
@@ -285,7 +299,7 @@ def _load_module(
     serve_llama4(module)
     told, num_kept = ("", 0) if kept is None else (kept.told, kept.put_into(module, dtype))
     if split is not None:
-        split.join(module)
+        split.join(module, splits_head=splits_head)
     return module, num_kept, told
 
 

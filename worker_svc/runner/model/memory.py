@@ -48,10 +48,9 @@ def blocks_that_fit(block_bytes: int, memory_bytes: int) -> int:
     return num_blocks
 
 
-def check_weights_fit(model_dir: Path, needed: int, dtype: torch.dtype, device: torch.device) -> None:
-    """ModelLoadError if weights of `needed` bytes are larger than the memory that is free. `dtype` is that of those
-    that are no whole numbers."""
-    available = available_bytes(device)
+def check_weights_fit(model_dir: Path, needed: int, dtype: torch.dtype, available: int) -> None:
+    """ModelLoadError if weights of `needed` bytes are larger than the memory that is `available`. `dtype` is that of
+    those that are no whole numbers."""
     if needed > available:
         name = str(dtype).removeprefix("torch.")
         raise ModelLoadError(

@@ -15,7 +15,8 @@ from worker_svc.runner.cpu.native.kernels import Kernels
 from worker_svc.runner.cpu.native.structs import ExchangeCall
 from worker_svc.runner.split.communicator import Communicator
 
-HEAD_BYTES = mmap.PAGESIZE
+HEAD_BYTES = 1 << 16
+"""HEAD of exchange.h: words of ranks, a cache line each, in whole pages of any size."""
 PART_BYTES = 4 << 20
 """What a rank can give at a time; more goes in pieces."""
 SUMMED = {torch.float32: 1, torch.bfloat16: 2}

@@ -34,11 +34,12 @@ class Split:
         localise(config, plan)
         return split_source(source, plan, str(config.model_type))
 
-    def join(self, module: Any) -> None:
-        """Has a module of such weights say what the whole one would."""
+    def join(self, module: Any, *, splits_head: bool) -> None:
+        """Has a module of such weights say what the whole one would. splits_head: each rank has a part of the words;
+        not where some of them are labels."""
         plan = self._plan
         assert plan is not None, "its config was made this rank's"
-        if hasattr(module, HEAD):
+        if splits_head and hasattr(module, HEAD):
             setattr(module, HEAD, SplitHead(getattr(module, HEAD), plan, self.ranks))
         self._sums = Sums(module, plan, self.ranks)
         self._sums.attach()

@@ -19,7 +19,7 @@ namespace {
 
 // What a rank has of an exchange, and what becomes of it.
 struct Exchange {
-    void* memory;  // a page with the words below, then two parts of `part_bytes` for each rank
+    void* memory;  // a head with the words below, then two parts of `part_bytes` for each rank
     void* values;  // [count], what this rank gives; the sum, where there is one
     int64_t count, part_bytes;
     double seconds;  // what exchanges take is added: mostly waiting
@@ -30,7 +30,7 @@ struct Exchange {
     int32_t has_ended;  // 1: the group ended instead
 };
 
-constexpr int64_t PAGE = 4096, LINE = 64;
+constexpr int64_t HEAD = 1 << 16, LINE = 64;  // HEAD_BYTES of over_memory.py
 constexpr int EXCHANGE_SPINS = 4000;
 // So often a rank that sleeps looks whether the group has ended.
 constexpr long LOOK_NS = 20'000'000;
@@ -41,7 +41,7 @@ inline std::atomic<uint32_t>& word(void* memory, int64_t line) {
 
 // Two parts in turns: who writes into one has heard of all ranks that they are done with what was there before last.
 inline char* part_of(const Exchange& e, int64_t rank) {
-    return (char*)e.memory + PAGE + (2 * rank + (e.number & 1)) * e.part_bytes;
+    return (char*)e.memory + HEAD + (2 * rank + (e.number & 1)) * e.part_bytes;
 }
 
 inline void sleep_on(std::atomic<uint32_t>& arrived, uint32_t seen) {
