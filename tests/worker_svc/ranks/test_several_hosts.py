@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
 import pytest
 
 from signalbox.errors import StartupError
@@ -246,15 +247,19 @@ def test_torchrun_starts_both(path: Path, tmp_path: Path) -> None:
     ]
     with (tmp_path / "log").open("wb") as log:
         worker = [sys.executable, "-m", "worker_svc", *flags]
-        process = subprocess.Popen([*command, *worker], stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen([*command, *worker], stdout=log, stderr=log)
         try:
             end = time.monotonic() + 90
             while b"model" not in (text := (tmp_path / "log").read_bytes()) or b"loaded in" not in text:
                 assert process.poll() is None and time.monotonic() < end, text.decode()
                 time.sleep(0.2)
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            ranks = psutil.Process(process.pid).children(recursive=True)
+            process.terminate()
+            _, outliving = psutil.wait_procs([*ranks, process], timeout=40)
+            for each in outliving:
+                each.kill()
+            assert not outliving, "torchrun was told to end, and a rank was not"
 
 
 @pytest.mark.parametrize("what", ["weights", "nothing"])

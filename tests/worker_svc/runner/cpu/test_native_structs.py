@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import re
-from ctypes import c_float, c_int32, c_int64, c_void_p
+from ctypes import c_double, c_float, c_int32, c_int64, c_uint32, c_void_p
 
 import pytest
 
 from worker_svc.runner.cpu.native import build, structs
 from worker_svc.runner.cpu.native.kernels import Kernels
 
-TYPES = {"int64_t": c_int64, "int32_t": c_int32, "float": c_float, "Packed": structs.PackedCall}
+TYPES = {
+    "int64_t": c_int64,
+    "int32_t": c_int32,
+    "uint32_t": c_uint32,
+    "float": c_float,
+    "double": c_double,
+    "Packed": structs.PackedCall,
+}
 
 
 def fields(name: str) -> list[tuple[str, object]]:
