@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -112,7 +111,7 @@ def test_a_memory_without_room_for_one_state_is_refused() -> None:
 def test_the_hello_says_whether_blocks_are_reused(model_dir: ModelDir, preset: str, reuses: bool) -> None:
     """SG7."""
     info = make_runner(model_dir(preset)).info
-    settings: Any = SimpleNamespace(worker_id="w", max_num_batched_tokens=64, hand_off=False, role="both")
+    settings = WorkerSettings(worker_id="w", max_num_batched_tokens=64)
     hello = _hello(settings, info, "i", "a:1")
     assert (hello.reuses_no_blocks, hello.num_slots) == (not reuses, 16)
 
