@@ -130,11 +130,8 @@ def _leading(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     try:
         with starting_group(own) as (leader, ranks):
             return _made_by(partial(LeadingRunner, leader=leader, split=Split(ranks)), own)
-    except (
-        GroupBrokenError,
-        StartupError,
-        RuntimeError,
-    ) as error:  # perhaps a collective that another rank has left
+    except (GroupBrokenError, StartupError, RuntimeError) as error:
+        # Perhaps of a collective that another rank has left.
         failure = None if leader is None else leader.failure
         raise StartupError(str(failure or error)) from error
 

@@ -22,7 +22,7 @@ from worker_svc.runner.cpu.native.kernels import LARGEST_HEAD, TILE, Kernels
 from worker_svc.runner.cpu.native.structs import DecoderCall, LayerCall
 from worker_svc.runner.cpu.native_linear import PackedWeight, check_packs
 from worker_svc.runner.cpu.packed_codes import PackedCodes
-from worker_svc.runner.cpu.packed_linear import join_biases, release_weight, weight_and_bias
+from worker_svc.runner.cpu.packed_linear import PackingError, join_biases, release_weight, weight_and_bias
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
 from worker_svc.runner.split.over_memory import MemoryCommunicator
 
@@ -131,6 +131,17 @@ class FusedDecoder(nn.Module):
 def is_decoder_layer(module: nn.Module) -> bool:
     """True for the layers that `FusedDecoder` is made for."""
     return is_one_call_layer(module)
+
+
+def can_be_one_call(layers: nn.ModuleList) -> bool:
+    """Whether a `FusedDecoder` can be made of these layers."""
+    try:
+        for layer in layers:
+            check_layer(layer)
+        make_call(layers[0])
+    except (NotFusableError, PackingError):
+        return False
+    return True
 
 
 def check_layer(layer: Any) -> None:

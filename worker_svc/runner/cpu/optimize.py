@@ -12,7 +12,7 @@ from transformers.pytorch_utils import Conv1D
 
 from worker_svc.runner.attention.attention import native_kernels
 from worker_svc.runner.attention.latent import AbsorbedProjections, drop_expansion
-from worker_svc.runner.cpu.decoder import FusedDecoder, is_decoder_layer
+from worker_svc.runner.cpu.decoder import FusedDecoder, can_be_one_call, is_decoder_layer
 from worker_svc.runner.cpu.experts.fused_experts import FusedExperts
 from worker_svc.runner.cpu.experts.kinds import is_experts
 from worker_svc.runner.cpu.experts.row_weight import is_router, with_row_weight
@@ -99,6 +99,9 @@ def decoder_swap(kernels: Kernels, ranks: Communicator | None = None) -> Swap:
     def swap(module: nn.Module) -> nn.Module | None:
         if not isinstance(module, nn.ModuleList) or not len(module) or not is_decoder_layer(module[0]):
             return None
+        # All ranks or none: what they look at of the last layer differs.
+        if ranks is not None and not ranks.agree(can_be_one_call(module)):
+            raise NotFusableError("a rank's part of the layers is not one that the kernel knows")
         return nn.ModuleList([FusedDecoder(module, kernels, ranks)])
 
     return swap
