@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from signalbox.v1 import generation_pb2
 from tests.worker_svc.drafting.local_ring import Client, LocalRing
-from tests.worker_svc.ranks.groups import group
+from tests.worker_svc.ranks.groups import group, settings_for
 from tests.worker_svc.runner.reference import EPSILON, assert_near_the_best, load_reference, make_prompts
 from tools.make_random_model import make_model
 from worker_svc.core.batch import ModelRunner
@@ -57,8 +57,6 @@ def play(runner: ModelRunner, drafter: Drafter | None, depth: int, num_drafts: i
 
 
 def alone(path: Path, **settings: Any) -> tuple[ModelRunner, Drafter | None]:
-    from tests.worker_svc.ranks.groups import settings_for  # noqa: PLC0415
-
     return make_any_runner(settings_for(path, **({"tensor_parallel": 1} | settings)))
 
 
