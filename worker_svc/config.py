@@ -153,6 +153,8 @@ class WorkerSettings(MetricsSettings):
     """Sim runner: draft tokens that it makes and verifies per step."""
     sim_acceptance: float = Field(0.7, ge=0, le=1)
     """Sim runner: share of draft tokens that are right."""
+    sim_lanes: int = Field(1, ge=1, le=16)
+    """Sim runner: stages of its pipeline, and lanes of its rows. 1: it is none."""
     sim_fail_token: int | None = Field(None, ge=0)
     """Sim runner: the simulated model fails on every request whose prompt contains this token. Unset: on none."""
     sim_fail_step: int | None = Field(None, ge=1)

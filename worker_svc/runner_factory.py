@@ -21,6 +21,7 @@ from worker_svc.core.drafts.ngram import NgramDrafter
 from worker_svc.ranks.place import place_of
 from worker_svc.runner.sim.failures import SimFailures
 from worker_svc.runner.sim.model import SimDrafter, SimRunner, SimTiming
+from worker_svc.runner.sim.pipelined import PipelinedSimRunner
 
 if TYPE_CHECKING:
     from worker_svc.ranks.runners import FollowingRunner
@@ -68,6 +69,7 @@ def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         if tokenizer and known
         else "",
         identity=ModelIdentity(settings.sim_weights),
+        num_lanes=settings.sim_lanes,
     )
     timing = SimTiming(
         settings.sim_base_ms, settings.sim_token_ms, settings.sim_context_ms, settings.sim_copy_ms_per_block
@@ -85,7 +87,8 @@ def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         crash_token=settings.sim_crash_token,
     )
     used = failures if failures != SimFailures() else None
-    return SimRunner(info, timing, used, shared=settings.hand_off and hasattr(os, "memfd_create")), drafter
+    runner_class = SimRunner if info.num_lanes == 1 else PipelinedSimRunner
+    return runner_class(info, timing, used, shared=settings.hand_off and hasattr(os, "memfd_create")), drafter
 
 
 def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:

@@ -267,8 +267,9 @@ def _hello(
         reuses_no_blocks=info.num_state_versions > 0,
         state_group=build_state_group(info),
         groups=build_groups(info),
-        protocol=versions.ours(has_groups=bool(info.groups)),
+        protocol=versions.ours(has_groups=bool(info.groups), num_lanes=info.num_lanes),
         kv_layout=info.kv_layout if settings.hand_off else "",
         role=f"WORKER_ROLE_{settings.role.upper()}",
         num_ranks=settings.num_ranks,
+        num_lanes=info.num_lanes,
     )

@@ -212,6 +212,8 @@ class WorkerLimits:
     max_num_batched_tokens: int
     max_model_len: int
     num_draft_tokens: int
+    max_inflight_steps: int
+    """As the setting has it of a worker with one lane; each other lane has one more (LA3)."""
 
 
 DEFAULT_MAX_NUM_SEQS = 256
@@ -225,6 +227,7 @@ def resolve(
     max_num_batched_tokens: int,
     max_request_tokens: int,
     max_draft_tokens: int,
+    num_lanes: int = 1,
 ) -> WorkerLimits:
     """Resolves `config` for a worker that offers this much.
 
@@ -249,4 +252,5 @@ def resolve(
         max_num_batched_tokens=budget,
         max_model_len=min(config.max_model_len or max_request_tokens, max_request_tokens),
         num_draft_tokens=drafts,
+        max_inflight_steps=config.max_inflight_steps + num_lanes - 1,
     )

@@ -168,7 +168,7 @@ class Scheduler:
         if record is not None:
             self.queues.charge_outputs(worker, record, report)
             self.queues.stepped(worker, record, report)
-        if self.config.just_in_time_steps and len(worker.records) == self.config.max_inflight_steps - 1:
+        if self.config.just_in_time_steps and len(worker.records) == worker.limits.max_inflight_steps - 1:
             worker.hold_until = now + worker.pacer.hold_s()
         if worker.handoffs.is_busy:
             self.handoffs.look_at(worker, now)

@@ -61,14 +61,11 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
     if step.resumed:
         _write_starts(message.scheduled_cached_reqs.resumed, step.resumed)
     _write_copies(message, step)
-    if step.finished_slots:
-        message.finished_slots = columns.pack(step.finished_slots, columns.U16)
-    if step.preempted_slots:
-        message.preempted_slots = columns.pack(step.preempted_slots, columns.U16)
-    if step.paused_slots:
-        message.paused_slots = columns.pack(step.paused_slots, columns.U16)
-    if step.unpaused_slots:
-        message.unpaused_slots = columns.pack(step.unpaused_slots, columns.U16)
+    for name in ("finished_slots", "preempted_slots", "paused_slots", "unpaused_slots"):
+        if slots := getattr(step, name):
+            setattr(message, name, columns.pack(slots, columns.U16))
+    if step.lane_changes:
+        columns.LANES.write(message, step.lane_changes)
     message.may_be_skipped = step.may_be_skipped
     if step.is_solo:
         message.is_solo, message.aside_slots = True, columns.pack(step.aside_slots, columns.U16)
@@ -228,6 +225,7 @@ def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
         else None,
         kv_layout=message.kv_layout,
         num_ranks=message.num_ranks or 1,
+        num_lanes=message.num_lanes or 1,
         # A role that is not known here, or unset: both.
         role=WorkerRole(message.role) if int(message.role) in set(WorkerRole) else WorkerRole.BOTH,
     )
@@ -274,6 +272,7 @@ def _parse_slot(message: scheduler_pb2.SlotSnapshot, wall_ms: int) -> SlotSnapsh
         transfer=message.transfer.transfer,
         other=parse_other(message),
         frozen_status=SlotStatus(message.frozen_status or SlotStatus.ENDED),
+        lane=message.lane,
     )
 
 

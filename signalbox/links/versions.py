@@ -8,21 +8,23 @@ from signalbox import __version__
 from signalbox.errors import InvalidRequestError
 from signalbox.v1 import generation_pb2
 
-NEWEST = 2
+NEWEST = 3
 """Raised with each change that the release before would misread. New fields that may be ignored need no new version."""
 OLDEST = 1
 """Oldest version that is spoken still."""
 WITH_GROUPS = 2
 """The first version with groups of blocks: a worker that has them speaks none before it."""
+WITH_LANES = 3
+"""The first version with lanes: a worker of several speaks none before it."""
 FIRST = 1
 """The version of those that do not say theirs."""
 FIELD = "protocol"
 MAX_RELEASE_CHARS = 32
 
 
-def ours(*, has_groups: bool = False) -> generation_pb2.ProtocolVersions:
-    """The versions of this release, for a hello or its answer; `has_groups`: of a worker with groups of blocks."""
-    oldest = max(OLDEST, WITH_GROUPS) if has_groups else OLDEST
+def ours(*, has_groups: bool = False, num_lanes: int = 1) -> generation_pb2.ProtocolVersions:
+    """The versions of this release, for a hello or its answer; `has_groups`, `num_lanes`: of a worker."""
+    oldest = max(OLDEST, WITH_GROUPS if has_groups else FIRST, WITH_LANES if num_lanes > 1 else FIRST)
     return generation_pb2.ProtocolVersions(newest=NEWEST, oldest=oldest, release=__version__)
 
 

@@ -82,6 +82,7 @@ THAWED = Columns(thawed_slots=U16, thawed_legs=U32)
 IMPORT_STARTS = Columns(slots=U16, block_counts=U32, num_found=U32)
 """Their blocks stand as those of STARTS do."""
 DRAFTS = Columns(draft_slots=U16, draft_limits=U8)
+LANES = Columns(lane_slots=U16, lanes=U8)
 """Column of drafts, of ModelRunnerOutput too."""
 
 # -- ModelRunnerOutput --

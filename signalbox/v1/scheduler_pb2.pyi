@@ -441,7 +441,7 @@ class AttachWorkerRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., snapshot_part: _Optional[_Union[SnapshotPart, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[ModelRunnerOutput, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[WorkerEvent, _Mapping]]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "groups", "reuses_no_blocks", "protocol", "state_group", "num_spine_host_blocks", "kv_layout", "role", "num_ranks")
+    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "groups", "reuses_no_blocks", "protocol", "state_group", "num_spine_host_blocks", "kv_layout", "role", "num_ranks", "num_lanes")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -463,6 +463,7 @@ class WorkerHello(_message.Message):
     KV_LAYOUT_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     NUM_RANKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_LANES_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     worker_instance: str
     address: str
@@ -484,7 +485,8 @@ class WorkerHello(_message.Message):
     kv_layout: str
     role: WorkerRole
     num_ranks: int
-    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[BlockGroup, _Mapping]]] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., state_group: _Optional[_Union[StateGroup, _Mapping]] = ..., num_spine_host_blocks: _Optional[int] = ..., kv_layout: _Optional[str] = ..., role: _Optional[_Union[WorkerRole, str]] = ..., num_ranks: _Optional[int] = ...) -> None: ...
+    num_lanes: int
+    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[BlockGroup, _Mapping]]] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., state_group: _Optional[_Union[StateGroup, _Mapping]] = ..., num_spine_host_blocks: _Optional[int] = ..., kv_layout: _Optional[str] = ..., role: _Optional[_Union[WorkerRole, str]] = ..., num_ranks: _Optional[int] = ..., num_lanes: _Optional[int] = ...) -> None: ...
 
 class StateGroup(_message.Message):
     __slots__ = ("boundary", "num_checkpoints", "bytes_per_checkpoint", "prompts_only", "num_host_checkpoints")
@@ -549,7 +551,7 @@ class SnapshotPart(_message.Message):
     def __init__(self, slots: _Optional[_Iterable[_Union[SlotSnapshot, _Mapping]]] = ...) -> None: ...
 
 class SlotSnapshot(_message.Message):
-    __slots__ = ("slot", "ref", "frontend_instance", "status", "block_ids", "sealed_hashes", "num_computed_tokens", "num_output_tokens", "prefill_target", "max_draft_tokens", "paused", "scheduler_meta", "withdrawn", "group_tables", "leg", "transfer", "frozen_status")
+    __slots__ = ("slot", "ref", "frontend_instance", "status", "block_ids", "sealed_hashes", "num_computed_tokens", "num_output_tokens", "prefill_target", "max_draft_tokens", "paused", "scheduler_meta", "withdrawn", "group_tables", "leg", "transfer", "frozen_status", "lane")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
@@ -567,6 +569,7 @@ class SlotSnapshot(_message.Message):
     LEG_FIELD_NUMBER: _ClassVar[int]
     TRANSFER_FIELD_NUMBER: _ClassVar[int]
     FROZEN_STATUS_FIELD_NUMBER: _ClassVar[int]
+    LANE_FIELD_NUMBER: _ClassVar[int]
     slot: int
     ref: RequestRef
     frontend_instance: str
@@ -584,7 +587,8 @@ class SlotSnapshot(_message.Message):
     leg: int
     transfer: TransferRef
     frozen_status: SlotStatus
-    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., block_ids: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., prefill_target: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., paused: bool = ..., scheduler_meta: _Optional[bytes] = ..., withdrawn: bool = ..., group_tables: _Optional[_Iterable[_Union[GroupBlocks, _Mapping]]] = ..., leg: _Optional[int] = ..., transfer: _Optional[_Union[TransferRef, _Mapping]] = ..., frozen_status: _Optional[_Union[SlotStatus, str]] = ...) -> None: ...
+    lane: int
+    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., status: _Optional[_Union[SlotStatus, str]] = ..., block_ids: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., prefill_target: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., paused: bool = ..., scheduler_meta: _Optional[bytes] = ..., withdrawn: bool = ..., group_tables: _Optional[_Iterable[_Union[GroupBlocks, _Mapping]]] = ..., leg: _Optional[int] = ..., transfer: _Optional[_Union[TransferRef, _Mapping]] = ..., frozen_status: _Optional[_Union[SlotStatus, str]] = ..., lane: _Optional[int] = ...) -> None: ...
 
 class TransferRef(_message.Message):
     __slots__ = ("transfer", "other")
@@ -863,7 +867,7 @@ class ImportFrom(_message.Message):
     def __init__(self, transfer: _Optional[int] = ..., key: _Optional[bytes] = ..., source: _Optional[_Union[WorkerRef, _Mapping]] = ..., address: _Optional[str] = ...) -> None: ...
 
 class SchedulerOutput(_message.Message):
-    __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "side_copies", "is_solo", "aside_slots", "may_be_skipped", "checkpoints", "handoffs", "disk")
+    __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "side_copies", "is_solo", "aside_slots", "may_be_skipped", "checkpoints", "handoffs", "disk", "lane_slots", "lanes")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SCHEDULED_NEW_REQS_FIELD_NUMBER: _ClassVar[int]
@@ -882,6 +886,8 @@ class SchedulerOutput(_message.Message):
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     HANDOFFS_FIELD_NUMBER: _ClassVar[int]
     DISK_FIELD_NUMBER: _ClassVar[int]
+    LANE_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     scheduler_epoch: int
     scheduled_new_reqs: ScheduledNewReqs
@@ -900,7 +906,9 @@ class SchedulerOutput(_message.Message):
     checkpoints: Checkpoints
     handoffs: Handoffs
     disk: DiskOrders
-    def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., side_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., is_solo: bool = ..., aside_slots: _Optional[bytes] = ..., may_be_skipped: bool = ..., checkpoints: _Optional[_Union[Checkpoints, _Mapping]] = ..., handoffs: _Optional[_Union[Handoffs, _Mapping]] = ..., disk: _Optional[_Union[DiskOrders, _Mapping]] = ...) -> None: ...
+    lane_slots: bytes
+    lanes: bytes
+    def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., side_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., is_solo: bool = ..., aside_slots: _Optional[bytes] = ..., may_be_skipped: bool = ..., checkpoints: _Optional[_Union[Checkpoints, _Mapping]] = ..., handoffs: _Optional[_Union[Handoffs, _Mapping]] = ..., disk: _Optional[_Union[DiskOrders, _Mapping]] = ..., lane_slots: _Optional[bytes] = ..., lanes: _Optional[bytes] = ...) -> None: ...
 
 class Handoffs(_message.Message):
     __slots__ = ("import_starts", "committed_slots", "export_slots", "export_transfers", "export_targets", "export_keys", "kept_slots", "frozen_slots", "thawed_slots", "thawed_legs")

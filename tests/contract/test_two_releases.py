@@ -23,13 +23,13 @@ from worker_svc.runner.sim.model import continuation
 NEXT = """
 import runpy, sys
 from signalbox.links import versions
-versions.NEWEST = versions.OLDEST = 3
+versions.NEWEST = versions.OLDEST = 4
 versions.__version__ = "9.9.9"
 sys.argv = sys.argv[1:]
 runpy.run_module(sys.argv[0], run_name="__main__")
 """
-"""Runs a service as a release would that speaks version 3 alone."""
-OURS, THEIRS = f"speaks versions 1 to 2 (release {__version__})", "speaks version 3 (release 9.9.9)"
+"""Runs a service as a release would that speaks version 4 alone."""
+OURS, THEIRS = f"speaks versions 1 to 3 (release {__version__})", "speaks version 4 (release 9.9.9)"
 TOKENS = 30
 SERVICES = ("scheduler", "relay", "frontend", *WORKERS)
 
@@ -83,7 +83,7 @@ class NextRing(RelayedRing):
     """A ring in which some services are of the next release."""
 
     def start_next(self, name: str) -> None:
-        """Starts a service that speaks version 3 alone."""
+        """Starts a service that speaks version 4 alone."""
         module, options = self._commands[name]
         with (self._log_dir / f"{name}.log").open("ab") as log:
             command = [sys.executable, "-c", NEXT, module, *options]

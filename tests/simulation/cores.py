@@ -33,25 +33,36 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
         "has_host_tier": True,
     },
 }
+LANES = (1, 2, 4)
+LANE_KINDS: Mapping[str, Mapping[str, Any]] = {
+    "lanes": {},
+    "lanes, disk": {"has_disk": True},
+    **{f"lanes, {kind}": settings for kind, settings in KINDS.items()},
+}
+"""The same, and others, of workers with 1, 2 and 4 lanes."""
 DRAFTS = (0, 3, 4, 0)
 INFLIGHT = (1, 2, 4)
 
 
-def settings_of(seed: int) -> tuple[str, int, int, dict[str, Any]]:
+def settings_of(
+    seed: int, kinds: Mapping[str, Mapping[str, Any]] = KINDS
+) -> tuple[str, int, int, dict[str, Any]]:
     """Kind, steps in flight, drafts, and what a scenario is told."""
-    kind = list(KINDS)[seed % len(KINDS)]
-    settings = dict(KINDS[kind])
-    drafts = DRAFTS[seed // len(KINDS) % len(DRAFTS)]
-    if drafts and settings.get("num_state_versions"):
-        settings["num_state_versions"] = 3
+    kind = list(kinds)[seed % len(kinds)]
+    settings, num_lanes = dict(kinds[kind]), 1
+    drafts = DRAFTS[seed // len(kinds) % len(DRAFTS)]
+    if kinds is LANE_KINDS:
+        num_lanes = settings["num_lanes"] = LANES[seed // 2 % len(LANES)]
+    if settings.get("num_state_versions"):
+        settings["num_state_versions"] = 1 + num_lanes + (drafts > 0)
     return kind, INFLIGHT[seed % len(INFLIGHT)], drafts, settings
 
 
-def hunt(first: int, end: int) -> tuple[Counter[str], Counter[str], list[str]]:
+def hunt(first: int, end: int, has_lanes: bool = False) -> tuple[Counter[str], Counter[str], list[str]]:
     """Scenarios by kind, what happened in them, and failures."""
     kinds, happened, failures = Counter[str](), Counter[str](), list[str]()
     for seed in range(first, end):
-        kind, inflight, drafts, settings = settings_of(seed)
+        kind, inflight, drafts, settings = settings_of(seed, LANE_KINDS if has_lanes else KINDS)
         kinds[kind] += 1
         try:
             outcome = asdict(Scenario(seed, inflight, drafts, **settings).run())
@@ -67,6 +78,7 @@ def main() -> int:
     """Returns 1 when anything was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0:200", help="FIRST:END")
+    parser.add_argument("--lanes", action="store_true", help="of workers with 1, 2 and 4 lanes")
     parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -76,7 +88,9 @@ def main() -> int:
     starts = range(first, end, PART)
     kinds, happened, num_failed, started = Counter[str](), Counter[str](), 0, time.perf_counter()
     with ProcessPoolExecutor(arguments.jobs) as pool:
-        for some, what, failures in pool.map(hunt, starts, [min(at + PART, end) for at in starts]):
+        for some, what, failures in pool.map(
+            hunt, starts, [min(at + PART, end) for at in starts], [arguments.lanes] * len(starts)
+        ):
             kinds.update(some)
             happened.update(what)
             num_failed += len(failures)

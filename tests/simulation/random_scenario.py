@@ -29,6 +29,7 @@ class Scenario(Simulation):
         has_checkpoints: bool = False,
         has_host_tier: bool = False,
         has_disk: bool = False,
+        num_lanes: int = 1,
     ) -> None:
         rng = random.Random(seed * 1000 + inflight * 10 + drafts)
         self.fate = random.Random(f"policy {seed}/{inflight}/{drafts}")
@@ -51,6 +52,7 @@ class Scenario(Simulation):
             runs_ahead=runs_ahead,
             copy_s=copies.choice((0.0, 0.05, 0.5)),
             copy_failures=copies.choice((0.0, 0.0, 0.3)) if faults else 0.0,
+            num_lanes=num_lanes,
         )
         if has_groups:
             setup = replace(

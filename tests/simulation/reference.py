@@ -40,6 +40,23 @@ def check_scheduler(worker: Worker) -> None:
     for record in worker.records:
         assert int(record.advance.sum()) + record.num_prefill_tokens <= budget, "the budget is exceeded"
         assert record.num_decode_rows == int(np.count_nonzero(record.advance))
+    check_lanes(worker)
+
+
+def check_lanes(worker: Worker) -> None:
+    """LA1: asserts that from one step of a row to the next, its final chunk included, there are as many as there are
+    lanes."""
+    num_lanes, last = len(worker.table.lanes), dict[int, int]()
+    if num_lanes == 1:
+        return
+    for record in worker.records:
+        finals = [chunk.slot for chunk in record.chunks if chunk.is_final]
+        for slot in (*np.flatnonzero(record.advance).tolist(), *finals):
+            assert record.step_id - last.get(slot, -num_lanes) >= num_lanes, f"slot {slot} is in two lanes"
+            last[slot] = record.step_id
+    for number, lane in enumerate(worker.table.lanes):
+        others = [other.slots for other in worker.table.lanes[number + 1 :]]
+        assert not np.isin(lane.slots, np.concatenate([*others, lane.slots[:0]])).any(), "a row of two lanes"
 
 
 def check_fences(worker: Worker, theirs: list[SideCopies]) -> None:

@@ -61,6 +61,7 @@ class Simulation:
             num_state_versions=setup.num_state_versions,
             state_group=setup.state_group,
             groups=setup.groups,
+            num_lanes=setup.num_lanes,
         )
         self.workers = [
             WorkerNode(self.world, self.scheduler, f"worker-{i}", info, setup)

@@ -89,3 +89,5 @@ class Setup:
     """A disk that the workers share; None: there is none."""
     state_group: StateGroup | None = None
     """Checkpoints of these states; None: there are none."""
+    num_lanes: int = 1
+    """Of each worker."""

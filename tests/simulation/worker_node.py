@@ -13,6 +13,7 @@ from signalbox.v1 import scheduler_pb2, worker_pb2
 from tests.simulation.ahead import AheadSimRunner, BlockOwners
 from tests.simulation.block_rules import check_untouched, given_away, poison, poison_targets
 from tests.simulation.disk import NodeDisk, check_orders
+from tests.simulation.lanes import PipelineSimRunner
 from tests.simulation.scheduler_node import SchedulerNode
 from tests.simulation.session import MODEL, Setup
 from tests.simulation.vectors import PoolingSimRunner
@@ -57,7 +58,7 @@ class WorkerNode:
             SimDrafter(self.info.vocab_size, self.setup.acceptance) if self.info.max_draft_tokens else None
         )
         self.core = WorkerCore(self.info, self.setup.num_slots, drafter)
-        self.use(AheadSimRunner(self.info) if self.setup.runs_ahead else PoolingSimRunner(self.info))
+        self.use(self._make_runner())
         self.inbox: deque[NewRequest | StepDelta] = deque()
         self.open_fences: list[SideCopies] = []
         self.ready: dict[int, RequestRef] = {}
@@ -69,6 +70,11 @@ class WorkerNode:
             self.disk = NodeDisk(self.disk.disk, self)
         self._connect()
 
+    def _make_runner(self) -> SimRunner:
+        if self.setup.num_lanes > 1:
+            return PipelineSimRunner(self.info)
+        return AheadSimRunner(self.info) if self.setup.runs_ahead else PoolingSimRunner(self.info)
+
     def use(self, runner: SimRunner) -> None:
         """Nothing has run yet."""
         self.runner, self.in_flight = (
@@ -76,7 +82,7 @@ class WorkerNode:
             StepsInFlight(self.core.table, runner, self._copy_aside, self._begin_disk),
         )
         self.owners: BlockOwners | None = None
-        if isinstance(runner, AheadSimRunner):
+        if isinstance(runner, AheadSimRunner | PipelineSimRunner):
             self.owners = runner.owners = BlockOwners(self.info)
 
     def kill(self) -> None:
@@ -110,6 +116,7 @@ class WorkerNode:
             reuses_no_blocks=self.info.num_state_versions > 0,
             state_group=delta.build_state_group(self.info),
             groups=delta.build_groups(self.info),
+            num_lanes=self.info.num_lanes,
         )
         if self.core.last_step_id:
             hello.snapshot.CopyFrom(delta.build_snapshot(self.core))

@@ -248,6 +248,8 @@ class RunnerInfo:
     end."""
     state_group: StateGroup | None = None
     """Checkpoints of these states; None: there are none, and rows begin at position 0."""
+    num_lanes: int = 1
+    """Batches that it can have on their way, none of which has a row of another: the turns of so many lanes (LA)."""
     kv_layout: str = ""
     """Digest of how blocks and states are laid out: requests go from one runner to another of the same (HO1). Empty:
     the runner hands nothing over."""

@@ -40,6 +40,8 @@ def apply_changes(
             state_copies += checkpoints.restore(start)
     table.paused[delta.paused_slots] = True
     table.paused[delta.unpaused_slots] = False
+    for slot, lane in delta.lane_changes:
+        table.lane[slot] = lane
     for slot, limit in delta.draft_limits:
         table.max_drafts[slot] = limit
     return state_copies

@@ -44,26 +44,54 @@ def is_plain(batch: Batch) -> bool:
 
 
 def may_launch(step: RunningStep) -> bool:
-    """True if the step may be left on its way while the next one is prepared. A step that copies blocks is run in its
-    turn, since a copy that fails concerns all rows; so is one that tells of requests that ended before it."""
+    """True if the step may be left on its way while the next one is prepared."""
+    return bool(len(step.batch.slots)) and not is_run_in_turn(step) and is_plain(step.batch)
+
+
+def is_run_in_turn(step: RunningStep) -> bool:
+    """A step that copies blocks is run in its turn, since a copy that fails concerns all rows; so is one that tells of
+    requests that ended before it."""
     is_beside = step.side_copies is not None or step.disk is not None
-    in_turn = step.copies or is_beside or step.refused or step.failed or step.state_copies
-    return bool(len(step.batch.slots)) and not in_turn and is_plain(step.batch)
+    return bool(step.copies or is_beside or step.refused or step.failed or step.state_copies)
 
 
 def needs_commit(table: RequestTable, delta: StepDelta, settling: list[int]) -> bool:
     """Whether the steps in flight have to be committed before `delta` can be applied. `settling`: slots that decode
     from this step on."""
-    if delta.copies or delta.side_copies is not None or delta.disk is not None or delta.checkpoints:
-        return True
-    preempted = np.array([*delta.preempted_slots, *delta.handoffs.frozen_slots], np.int64)
-    if (table.num_in_flight[preempted[table.status[preempted] != SlotStatus.ENDED]] > 0).any():
+    if _copies(delta) or _takes_from_flight(table, delta):
         return True
     starting = [start.slot for start in (*delta.resumed, *delta.started)]
     may_run = table.runs & ~table.paused
     may_run[[*settling, *delta.unpaused_slots, *starting, *(slot for slot, _, _ in delta.chunks)]] = True
     rows = np.flatnonzero(may_run & (table.status != SlotStatus.ENDED))
     return bool((needs_host(table.sampling, rows) | table.reads_prompt[rows]).any())
+
+
+def needs_commit_of_lane(table: RequestTable, delta: StepDelta, settling: list[int]) -> bool:
+    """As `needs_commit`, where steps are turns of lanes (LA2): what a row needs of the host is there once its last step
+    has been committed, whatever that is. A chunk may follow another that is on its way, unless the prompt is read."""
+    if _copies(delta) or _takes_from_flight(table, delta):
+        return True
+    may_run, lane = table.runs.copy(), table.lane.copy()
+    may_run[settling] = True
+    may_run &= ~table.paused
+    may_run[delta.unpaused_slots], may_run[delta.paused_slots] = True, False
+    for slot, number in delta.lane_changes:
+        lane[slot] = number
+    may_run &= (lane == delta.step_id % table.num_lanes) & (table.status != SlotStatus.ENDED)
+    reads = [slot for slot, _, _ in delta.chunks if table.reads_prompt[slot]]
+    may_run[reads] = True
+    return bool((table.num_in_flight[may_run] > 0).any())
+
+
+def _copies(delta: StepDelta) -> bool:
+    return bool(delta.copies or delta.side_copies is not None or delta.disk is not None or delta.checkpoints)
+
+
+def _takes_from_flight(table: RequestTable, delta: StepDelta) -> bool:
+    """It takes a request's blocks whose tokens are still being made."""
+    taken = np.array([*delta.preempted_slots, *delta.handoffs.frozen_slots], np.int64)
+    return bool((table.num_in_flight[taken[table.status[taken] != SlotStatus.ENDED]] > 0).any())
 
 
 def certainly_ended(positions: I32, limit: I32) -> Mask:

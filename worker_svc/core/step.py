@@ -139,6 +139,8 @@ class StepDelta:
     paused_slots: list[int] = field(default_factory=list)
     unpaused_slots: list[int] = field(default_factory=list)
     draft_limits: list[tuple[int, int]] = field(default_factory=list)
+    lane_changes: list[tuple[int, int]] = field(default_factory=list)
+    """Decode rows that are of another lane from this step on: (slot, lane)."""
     copies: list[BlockCopy] = field(default_factory=list)
     """Block copies in order, ahead of the step's work, and of what becomes of states."""
     side_copies: SideCopies | None = None

@@ -1,4 +1,5 @@
-"""The steps that have been applied and not been collected, oldest first: one, or two where the runner can run ahead."""
+"""The steps that have been applied and not been collected, oldest first: one, two where the runner can run ahead, or as
+many as there are lanes."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from worker_svc.core.batch import AheadRunner, Batch, Launched, ModelRunner, Sam
 from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.faults.isolation import run_step
 from worker_svc.core.requests.request_state import RequestTable
-from worker_svc.core.run_ahead import may_launch
+from worker_svc.core.run_ahead import is_run_in_turn, may_launch
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.step import SideCopies
 
@@ -44,6 +45,8 @@ class StepsInFlight:
         self._begin_disk = begin_disk
         self._table, self._runner, self._copy_aside = table, runner, copy_aside
         self._ahead = runner if isinstance(runner, AheadRunner) else None
+        self._has_lanes = table.num_lanes > 1
+        self._most = table.num_lanes if self._has_lanes else MOST_IN_FLIGHT
         self._flights: deque[_Flight] = deque()
 
     def __len__(self) -> int:
@@ -53,7 +56,7 @@ class StepsInFlight:
     def is_full(self) -> bool:
         """No step may be started before the oldest has been collected."""
         flights = self._flights
-        return len(flights) >= MOST_IN_FLIGHT or bool(flights and flights[-1].launched is None)
+        return len(flights) >= self._most or bool(flights and flights[-1].launched is None)
 
     @property
     def is_done(self) -> bool:
@@ -87,7 +90,9 @@ class StepsInFlight:
             self._begin_disk(step.disk)
 
     def _launch(self, step: RunningStep) -> Launched | None:
-        if self._ahead is None or not may_launch(step):
+        # Where there are lanes, no row of a step is in another: what is sampled need not be known ahead.
+        is_fit = not is_run_in_turn(step) if self._has_lanes else may_launch(step)
+        if self._ahead is None or not is_fit:
             return None
         try:
             return self._ahead.launch(step.batch, step.ahead)

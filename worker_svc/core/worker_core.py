@@ -29,7 +29,7 @@ from worker_svc.core.requests.reasoning import ReasoningGuard
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.state_versions import StateVersions
 from worker_svc.core.requests.stop_tokens import StopTokens
-from worker_svc.core.run_ahead import needs_commit
+from worker_svc.core.run_ahead import needs_commit, needs_commit_of_lane
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.seal import seal_blocks
 from worker_svc.core.step import (
@@ -162,7 +162,11 @@ class WorkerCore:
     def has_to_wait(self, delta: StepDelta) -> bool:
         """Whether the steps in flight have to be committed before `delta` can be applied: it needs what they make on
         the host, or takes the blocks of a request whose tokens they are still making."""
-        if (self.drafting is not None and self.drafting.is_on) or self._refused:
+        if self._refused:
+            return True
+        if self.table.num_lanes > 1:
+            return needs_commit_of_lane(self.table, delta, self._settling)
+        if self.drafting is not None and self.drafting.is_on:
             return True
         return needs_commit(self.table, delta, self._settling)
 
@@ -174,7 +178,7 @@ class WorkerCore:
         self.checkpoints.follow(delta.all_copies)
         state_copies, positions = self.checkpoints.save(delta.checkpoints)
         state_copies += apply_changes(table, delta, self.states, self.checkpoints, self.handoffs, self._clear)
-        rows = np.flatnonzero(table.runs & ~table.paused)
+        rows = table.rows_of(delta.step_id)
         report = StepReport(delta.step_id, num_decode_rows=len(rows), checkpoint_positions=positions)
         chunks = self._admit_chunks(delta, report)
         ready = ready_rows(table, rows, report, is_skipped=delta.is_skipped)
@@ -230,6 +234,7 @@ class WorkerCore:
             report.num_prefill_tokens += chunk.length
             if is_final and table.pooling[slot] is None:
                 self._settling.append(slot)
+                table.lane[slot] = delta.step_id % table.num_lanes
             reason = self._why_not(chunk)
             if reason is None:
                 admitted.append(chunk)

@@ -68,6 +68,7 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
         preempted_slots=columns.unpack(message.preempted_slots, columns.U16),
         paused_slots=columns.unpack(message.paused_slots, columns.U16),
         unpaused_slots=columns.unpack(message.unpaused_slots, columns.U16),
+        lane_changes=columns.LANES.read(message),
         draft_limits=columns.DRAFTS.read(message),
         copies=parse_copies(message.block_copies),
         side_copies=parse_side_copies(message),
@@ -331,6 +332,7 @@ def _build_slot(core: WorkerCore, slot: int) -> scheduler_pb2.SlotSnapshot:
         scheduler_meta=table.metas[slot],
         withdrawn=bool(table.withdrawn[slot]),
         leg=int(table.legs[slot]),
+        lane=int(table.lane[slot]),
     )
     export, found = core.handoffs.exports.by_slot.get(slot), core.handoffs.imports.by_slot.get(slot)
     if export is not None and export.frozen is not None:

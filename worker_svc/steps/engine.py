@@ -54,7 +54,6 @@ from worker_svc.tracing import RunSpans
 from worker_svc.transfer.control.news import Arrival
 
 logger = logging.getLogger(__name__)
-_NO_CHANGES = StepDelta(0, 0)
 
 
 @dataclass
@@ -197,7 +196,9 @@ class StepEngine:
     def author(self) -> ArrivedStep | None:
         """The next step of a worker that is alone, which has to be taken; None: it is not, or nothing can run before a
         step in flight is finished, or something arrives."""
-        if not self.is_alone or (self._in_flight and self._core.has_to_wait(_NO_CHANGES)):
+        if not self.is_alone or (
+            self._in_flight and self._core.has_to_wait(StepDelta(self._core.last_step_id + 1, 0))
+        ):
             return None
         authored = self._core.author(self._most_tokens)
         if authored is not None:

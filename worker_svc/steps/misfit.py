@@ -44,6 +44,7 @@ class Bounds:
     host_groups: tuple[int, ...] = ()
     """Blocks of each group but the spine in the host tier."""
     num_host_checkpoints: int = 0
+    num_lanes: int = 1
 
     @classmethod
     def of(cls, info: RunnerInfo, num_slots: int, most_tokens: int) -> Bounds:
@@ -60,6 +61,7 @@ class Bounds:
             states.num_checkpoints if states else 0,
             host_groups,
             states.num_host_checkpoints if states else 0,
+            info.num_lanes,
         )
 
     def copied(self, group: int) -> tuple[int, int] | None:
@@ -75,7 +77,7 @@ def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
     runs = [start.slot for start in starts] + [slot for slot, _, _ in delta.chunks]
     lengths = [start.length for start in starts] + [length for _, _, length in delta.chunks]
     slots = [*delta.finished_slots, *delta.preempted_slots, *delta.paused_slots, *delta.unpaused_slots]
-    slots += [*delta.aside_slots, *runs, *(slot for slot, _ in delta.draft_limits)]
+    slots += [*delta.aside_slots, *runs, *(slot for slot, _ in (*delta.draft_limits, *delta.lane_changes))]
     slots += [order.slot for order in delta.checkpoints] + delta.handoffs.slots
     granted = [delta.grant_slots, *(granted for _, granted, _ in delta.group_grants)]
     largest = max(max(slots, default=0), *(int(named.max(initial=0)) for named in granted))
@@ -83,6 +85,9 @@ def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
         return f"it names slot {largest}, and there are {bounds.num_slots}"
     if len(set(runs)) != len(runs):
         return "it runs a slot twice"
+    lane = max((lane for _, lane in delta.lane_changes), default=0)
+    if lane >= bounds.num_lanes:
+        return f"it names lane {lane}, and there are {bounds.num_lanes}"
     if min(lengths, default=1) < 1:
         return "a chunk of it is empty"
     if sum(lengths) > bounds.most_tokens:

@@ -67,7 +67,10 @@ def _should_take(
         other.load < worker.load
         and other.attached
         and other.can_run(request)
-        and (num_due(other) < config.max_inflight_steps or _waits_for(other, worker, request, config, now))
+        and (
+            num_due(other) < other.limits.max_inflight_steps
+            or _waits_for(other, worker, request, config, now)
+        )
         and _has_room(other, request, config)
         for other in others
     )

@@ -51,6 +51,9 @@ class WorkerInfo:
     num_ranks: int = 1
     """Processes among which its model is divided (RK); nothing here depends on it."""
 
+    num_lanes: int = 1
+    """Lanes of its decode rows: a step is the turn of one (LA)."""
+
     @property
     def names_key(self) -> bytes:
         """Key of the names that requests' blocks have here; no request has names by the one of a worker that reuses

@@ -96,9 +96,12 @@ class DryStep(StepCapacity):
 
     def __init__(self, worker: Worker, config: SchedulerConfig, order: Order) -> None:
         table = worker.table
-        self.num_decode = table.decode_tokens - int(table.advance[table.releasing].sum())
+        number = worker.next_step_id % len(table.lanes)
+        lane = table.lanes[number]
+        self.num_decode = lane.num_tokens - int(lane.advance[table.releasing].sum())
         """Tokens for rows that decode."""
-        self.num_decode += sum(1 + int(table.drafts[slot]) for slot in table.settling)
+        settling = [slot for slot in table.settling if table.lane[slot] == number]
+        self.num_decode += sum(1 + int(table.drafts[slot]) for slot in settling)
         num_tokens = worker.limits.max_num_batched_tokens - self.num_decode
         received, is_short = order.queues.service_received, bool(table.held)
         super().__init__(worker, config, num_tokens, received, is_short=is_short, now=order.now)

@@ -92,6 +92,7 @@ def build_solo_step(
     assert not worker.records and not worker.table.aside
     step = StepDecision(worker.next_step_id)
     budget, table = worker.limits.max_num_batched_tokens, worker.table
+    table.begin_turn(step.step_id)
     if worker.checkpoints is not None:
         worker.checkpoints.begin_step()
     # Whoever takes a place from a row takes this step's advance off its bound.

@@ -86,4 +86,5 @@ def num_tokens(worker: Worker, slot: int) -> int:
 def until_next_end_s(worker: Worker) -> float:
     """Seconds until the first of those that run ends, by its limit, and leaves its blocks to others."""
     rows = worker.table.decode_slots.tolist()
-    return min((num_left(worker, slot) for slot in rows), default=0) * worker.pacer.typical_s
+    num_steps = min((num_left(worker, slot) for slot in rows), default=0) * len(worker.table.lanes)
+    return num_steps * worker.pacer.typical_s

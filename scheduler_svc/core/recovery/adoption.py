@@ -158,6 +158,7 @@ def _adopt_slot(
         snapshot.prefill_target,
         is_prefill=status == SlotStatus.PREFILL,
         is_paused=snapshot.paused,
+        lane=snapshot.lane,
     )
 
 

@@ -66,6 +66,8 @@ class SlotSnapshot:
     """The worker at the other end of that."""
     frozen_status: SlotStatus = SlotStatus.ENDED
     """What a frozen slot was."""
+    lane: int = 0
+    """The lane of its decode row."""
 
     @property
     def status_held(self) -> SlotStatus:
@@ -117,6 +119,7 @@ def make_worker(
         max_num_batched_tokens=info.max_num_batched_tokens,
         max_request_tokens=info.max_request_tokens,
         max_draft_tokens=info.max_draft_tokens,
+        num_lanes=info.num_lanes,
     )
     worker = Worker(info, limits)
     same = old if old is not None and old.info.instance == info.instance else None
@@ -187,6 +190,8 @@ def _contradiction_of(info: WorkerInfo, snapshot: SlotSnapshot) -> str:
     malformation = malformation_of(snapshot.request)
     if malformation is not None:
         return malformation.message
+    if snapshot.lane >= info.num_lanes:
+        return f"it is of lane {snapshot.lane}, of {info.num_lanes}"
     if snapshot.status in (SlotStatus.FROZEN, SlotStatus.IMPORTED) and snapshot.other is None:
         return "it does not say who is at the other end of its transfer"
     blocks, status = snapshot.blocks, snapshot.status_held

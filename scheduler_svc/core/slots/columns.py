@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, Blocks, Hashes
 from scheduler_svc.core.request import Request
+from scheduler_svc.core.slots.lane_rows import LaneRows
 from scheduler_svc.core.step.step import Slots
 
 Generations = NDArray[np.uint32]
@@ -29,7 +30,9 @@ def cells(slots: Slots, lengths: Slots) -> tuple[Slots, Slots]:
 class SlotColumns:
     """Columns of `num_slots` rows; block tables of up to `max_blocks` blocks."""
 
-    def __init__(self, num_slots: int, max_blocks: int, block_size: int, identity: bytes = b"") -> None:
+    def __init__(
+        self, num_slots: int, max_blocks: int, block_size: int, identity: bytes = b"", num_lanes: int = 1
+    ) -> None:
         self.identity = identity
         """Key of the worker's: which names of blocks are meant here."""
         self.num_slots = num_slots
@@ -64,12 +67,11 @@ class SlotColumns:
         again, so that late seals can still be told from another holder's."""
         self._hashes = np.zeros((num_slots, max_blocks), HASH_DTYPE)
         self.num_hashes = np.zeros(num_slots, np.int64)
-        self._advance = np.zeros(num_slots, np.int32)
-        self._advance_shared = False
-        self._decode_slots: Slots | None = None
-        self.decode_tokens = 0
-        """Sum of `advance`: what the decode rows take of the budget."""
-        self.has_drafts = False
+        self.lane = np.zeros(num_slots, np.uint8)
+        """The lane that each slot's decode row is of, if it is one."""
+        self.lanes = [LaneRows(num_slots) for _ in range(num_lanes)]
+        self.turn_number, self.turn = 0, self.lanes[0]
+        """The lane whose turn the step is that is made, or was made last."""
 
     def request(self, slot: int) -> Request:
         """The request that holds `slot`."""
@@ -178,37 +180,44 @@ class SlotColumns:
 
     @property
     def advance(self) -> NDArray[np.int32]:
-        """Most new tokens per slot and step; not to be written by others."""
-        return self._advance
-
-    def share_advance(self) -> NDArray[np.int32]:
-        """The column for a record: it is copied before it changes again."""
-        self._advance_shared = True
-        return self._advance
+        """Most new tokens per slot in the step that is made; not to be written by others."""
+        return self.turn.advance
 
     @property
     def decode_slots(self) -> Slots:
-        """Slots that are decode rows, ascending."""
-        if self._decode_slots is None:
-            self._decode_slots = np.flatnonzero(self._advance)
-        return self._decode_slots
+        """Slots that are decode rows of any lane, ascending."""
+        if len(self.lanes) == 1:
+            return self.turn.slots
+        return np.sort(np.concatenate([lane.slots for lane in self.lanes]))
+
+    @property
+    def decode_tokens(self) -> int:
+        """Most new tokens of all decode rows, in as many steps as there are lanes."""
+        return sum(lane.num_tokens for lane in self.lanes)
+
+    @property
+    def has_drafts(self) -> bool:
+        """A decode row had some, now or before."""
+        return any(lane.has_drafts for lane in self.lanes)
+
+    def begin_turn(self, step_id: int) -> None:
+        """A step is made: it is the turn of its lane."""
+        self.turn_number = step_id % len(self.lanes)
+        self.turn = self.lanes[self.turn_number]
+
+    def change_lane(self, slot: int, lane: int) -> None:
+        """From the step that is made on, the row of `slot` is one of another lane."""
+        is_row = bool(self.lanes[self.lane[slot]].advance[slot])
+        self._set_row(slot, False)
+        self.lane[slot] = lane
+        self._set_row(slot, is_row)
 
     def _set_row(self, slot: int, runs: bool) -> None:
-        """Makes `slot` a decode row of the steps from now on, or not."""
-        value = 1 + int(self.drafts[slot]) if runs else 0
-        old = int(self._advance[slot])
-        if value == old:
-            return
-        if self._advance_shared:
-            self._advance = self._advance.copy()
-            self._advance_shared = False
-        self._advance[slot] = value
-        self._decode_slots = None
-        self.decode_tokens += value - old
-        self.has_drafts = self.has_drafts or value > 1
+        """Makes `slot` a decode row of its lane's steps from now on, or not."""
+        self.lanes[self.lane[slot]].set(slot, 1 + int(self.drafts[slot]) if runs else 0)
 
     def limit_drafts(self, slot: int, limit: int) -> None:
         """Changes how many drafts `slot` may have in the steps from now on."""
         self.drafts[slot] = limit
-        if self._advance[slot]:
+        if self.lanes[self.lane[slot]].advance[slot]:
             self._set_row(slot, True)

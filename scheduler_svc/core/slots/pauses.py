@@ -29,8 +29,10 @@ from scheduler_svc.core.step.step import StepDecision
 class PausedSlots(SlotColumns):
     """The part of `SlotTable` that is about slots with blocks. The lists hold slot numbers."""
 
-    def __init__(self, num_slots: int, max_blocks: int, block_size: int, identity: bytes = b"") -> None:
-        super().__init__(num_slots, max_blocks, block_size, identity)
+    def __init__(
+        self, num_slots: int, max_blocks: int, block_size: int, identity: bytes = b"", num_lanes: int = 1
+    ) -> None:
+        super().__init__(num_slots, max_blocks, block_size, identity, num_lanes)
         self.state = np.zeros(num_slots, np.uint8)
         self.paused = np.zeros(num_slots, np.uint8)
         self.effective_priority = np.zeros(num_slots, np.int64)
@@ -102,10 +104,11 @@ class PausedSlots(SlotColumns):
     # -- a suspect runs alone --
 
     def set_aside(self, step: StepDecision, suspect: int | None) -> None:
-        """Pauses all rows for one step, in which only the suspect runs. The table goes on as if the step did not count:
-        nothing of it changes until they are brought back with the step behind it."""
+        """Pauses the rows of the lane for one step, in which only the suspect runs. The table goes on as if the step
+        did not count: nothing of it changes until they are brought back with the step behind it."""
         settling = [slot for slot in self.settling if slot != suspect and not self.paused[slot]]
-        self.aside = step.aside_slots = [*self.decode_slots.tolist(), *settling]
+        settling = [slot for slot in settling if self.lane[slot] == self.turn_number]
+        self.aside = step.aside_slots = [*self.turn.slots.tolist(), *settling]
         for slot in self.aside:
             _toggle(slot, step.paused_slots, step.unpaused_slots)
 

@@ -29,9 +29,11 @@ from scheduler_svc.core.step.step import Chunk, StepDecision
 class SlotTable(PausedSlots):
     """Columns and lists over `num_slots` slots. The lists hold slot numbers."""
 
-    def __init__(self, num_slots: int, max_blocks: int, block_size: int, identity: bytes = b"") -> None:
+    def __init__(
+        self, num_slots: int, max_blocks: int, block_size: int, identity: bytes = b"", num_lanes: int = 1
+    ) -> None:
         """`identity`: key of the worker's."""
-        super().__init__(num_slots, max_blocks, block_size, identity)
+        super().__init__(num_slots, max_blocks, block_size, identity, num_lanes)
         self.num_running = 0
         """Slots that hold blocks: prefilling, decoding, paused."""
         self.preempted: list[int] = []
@@ -307,13 +309,14 @@ class SlotTable(PausedSlots):
         self.preempted.append(slot)
 
     def adopt_running(
-        self, slot: int, num_computed: int, target: int, *, is_prefill: bool, is_paused: bool
+        self, slot: int, num_computed: int, target: int, *, is_prefill: bool, is_paused: bool, lane: int = 0
     ) -> None:
         """It has blocks, which come with `set_tables`. Whoever had paused a decode row: held, it goes on as soon as it
         can."""
         self.num_computed[slot] = self.num_sent[slot] = min(num_computed, target)
         self.target[slot] = target
         self.bound[slot] = self.num_prompt[slot] + self.num_output[slot]
+        self.lane[slot] = lane
         self.num_running += 1
         self.active_priority[slot] = self.effective_priority[slot]
         if is_prefill:
@@ -347,9 +350,10 @@ class SlotTable(PausedSlots):
     # -- below --
 
     def _settle(self, slot: int) -> None:
-        """The final chunk is sent: one token comes from it, and from the next step on the slot is a decode row. A
-        pooling request ends with it, so nothing follows."""
+        """The final chunk is sent: one token comes from it, and from the next step on the slot is a decode row of the
+        lane whose turn this step is. A pooling request ends with it, so nothing follows."""
         self.bound[slot] = self.target[slot] + 1
+        self.lane[slot] = self.turn_number
         if not self.request(slot).is_pooling:
             self.settling.append(slot)
 

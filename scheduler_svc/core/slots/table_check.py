@@ -22,9 +22,11 @@ def check_table(table: SlotTable) -> None:
     assert (table.num_sent[running] <= table.target[running]).all(), "more was sent than exists"
     confirmed = table.num_prompt[decode] + table.num_output[decode]
     assert (confirmed <= table.bound[decode]).all(), "confirmed counts lead the bound"
-    rows = np.flatnonzero(table.advance)
-    assert (decode | (state == SlotState.RELEASING))[rows].all(), "a row that does not decode"
-    assert int(table.advance.sum()) == table.decode_tokens
+    for number, lane in enumerate(table.lanes):
+        rows = np.flatnonzero(lane.advance)
+        assert (decode | (state == SlotState.RELEASING))[rows].all(), "a row that does not decode"
+        assert (table.lane[rows] == number).all(), "a row of another lane"
+        assert int(lane.advance.sum()) == lane.num_tokens
     used = np.flatnonzero(state != SlotState.FREE).tolist()
     assert len(used) + table.num_free_slots == table.num_slots, "a slot is lost"
     assert all(table.requests[slot] is not None for slot in used)

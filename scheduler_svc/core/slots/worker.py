@@ -102,7 +102,11 @@ class Worker:
         self.role = self.info.role
         # Not by our limits: a request that was placed under other settings may be longer.
         self.table = SlotTable(
-            self.info.num_slots, self.info.max_blocks_per_request, block_size, self.info.names_key
+            self.info.num_slots,
+            self.info.max_blocks_per_request,
+            block_size,
+            self.info.names_key,
+            self.info.num_lanes,
         )
         self.pool = BlockPool(self.info.num_blocks)
         sizes = self.info.num_slots, self.info.max_blocks_per_request, block_size

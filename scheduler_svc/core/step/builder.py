@@ -14,6 +14,7 @@ from scheduler_svc.core.disk.stores import order_stores
 from scheduler_svc.core.handoff.step_orders import go_on, hand_over
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.decode_blocks import grant_rows
+from scheduler_svc.core.step.even_lanes import even_out
 from scheduler_svc.core.step.prefill_admission import admit_requests
 from scheduler_svc.core.step.step import StepDecision, StepRecord
 
@@ -23,17 +24,19 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
 
     `offers` are the requests that this worker may take, in order; those taken are `placed` in the decision.
     """
-    step = StepDecision(worker.next_step_id)
-    step.finished_slots = worker.table.name_released()
+    step, table = StepDecision(worker.next_step_id), worker.table
+    table.begin_turn(step.step_id)
+    step.finished_slots = table.name_released()
     if worker.checkpoints is not None:
         worker.checkpoints.begin_step()
-    table = worker.table
     if table.aside:
         table.bring_back(step)
     is_handing_over = worker.handoffs.is_busy
     if is_handing_over:
         go_on(worker, step)
     table.decode_settled()
+    if len(table.lanes) > 1:
+        even_out(table, step)
     for slot in table.refused[:] if step.handoffs is None else step.handoffs.not_thawed(table.refused):
         worker.preempt(slot, step)
     if is_handing_over:
@@ -41,19 +44,20 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
     table.apply_rests(step)
     table.allow_drafts(step)
     short = grant_rows(worker, step)
-    budget = worker.limits.max_num_batched_tokens - table.decode_tokens
+    budget = worker.limits.max_num_batched_tokens - table.turn.num_tokens
     admit_requests(worker, config, step, budget, offers, is_short=short, now=now)
-    step.num_decode_rows = len(table.decode_slots)
+    step.num_decode_rows = len(table.turn.slots)
+    step.passes = table.decode_tokens > table.turn.num_tokens
     if worker.checkpoints is not None:
         step.checkpoints += worker.checkpoints.name_leaving()
         worker.save_evicted(step)
     order_stores(worker, step)
     if not step.is_empty:
-        _record(worker, config, step)
+        _record(worker, step)
     return step
 
 
-def _record(worker: Worker, config: SchedulerConfig, step: StepDecision) -> None:
+def _record(worker: Worker, step: StepDecision) -> None:
     table = worker.table
     worker.stats.num_block_copies += len(step.copies)
     if step.fence is not None:
@@ -65,14 +69,14 @@ def _record(worker: Worker, config: SchedulerConfig, step: StepDecision) -> None
     worker.records.append(
         StepRecord(
             step_id=step.step_id,
-            advance=table.share_advance(),
-            decode_slots=table.decode_slots,
+            advance=table.turn.share(),
+            decode_slots=table.turn.slots,
             num_decode_rows=step.num_decode_rows,
-            has_drafts=table.has_drafts,
+            has_drafts=table.turn.has_drafts,
             chunks=chunks,
             num_prefill_tokens=step.num_prefill_tokens,
             released_slots=step.finished_slots,
-            is_ahead=0 < len(worker.records) < config.max_inflight_steps,
+            is_ahead=0 < len(worker.records) < worker.limits.max_inflight_steps,
             copies=step.copies,
             checkpoints=step.checkpoints,
             read_checkpoints=[start.checkpoint for start in starts if start.checkpoint != NO_CHECKPOINT],

@@ -47,7 +47,7 @@ class StepMaker:
 
     def may_make(self, worker: Worker, now: float) -> bool:
         """There is room for another step in flight, and it is time for it."""
-        most, records = self._config.max_inflight_steps, worker.records
+        most, records = worker.limits.max_inflight_steps, worker.records
         if len(records) < most:
             return not records or now >= worker.hold_until
         if self._may_burst(worker):
@@ -60,13 +60,13 @@ class StepMaker:
 
     def make(self, worker: Worker, now: float) -> StepDecision:
         """The next step, taken into the worker's state; empty: there is nothing to do."""
-        is_within_burst = len(worker.records) >= self._config.max_inflight_steps and self._may_burst(worker)
+        is_within_burst = len(worker.records) >= worker.limits.max_inflight_steps and self._may_burst(worker)
         step = self._make(worker, now)
         if is_within_burst:
             worker.burst_left -= 1
         else:
             burst_s = self._config.decode_burst_ms / 1e3
-            may_begin = self._config.max_inflight_steps > 1 and self._may_burst(worker)
+            may_begin = worker.limits.max_inflight_steps > 1 and self._may_burst(worker)
             worker.burst_left = steps_behind(worker, burst_s) if may_begin else 0
         if (is_within_burst or worker.burst_left) and step.only_decodes:
             step.may_be_skipped = worker.records[-1].may_be_skipped = True

@@ -74,6 +74,8 @@ class StepDecision:
     unpaused_slots: list[int] = field(default_factory=list)
     draft_limits: list[tuple[int, int]] = field(default_factory=list)
     """Limits that slots ask for: (slot, drafts that it wants to be allowed)."""
+    lane_changes: list[tuple[int, int]] = field(default_factory=list)
+    """Decode rows that are of another lane from this step on: (slot, lane)."""
     copies: list[BlockCopy] = field(default_factory=list)
     """In order, ahead of the step's work, and of the states that it keeps."""
     checkpoints: list[CheckpointOrder] = field(default_factory=list)
@@ -96,6 +98,8 @@ class StepDecision:
     """It is one of several that were sent at once, and names nobody but those who get blocks (K12)."""
     handoffs: HandoffOrders | None = None
     """What it changes for requests that go from one worker to another; None: nothing."""
+    passes: bool = False
+    """Another lane has rows: it is sent, whatever there is in it, so that their turn comes (LA4)."""
 
     def grant(self, slots: Slots, blocks: Blocks, group: int = SPINE) -> None:
         """One block of `group` for each of `slots`, which may be one slot several times."""
@@ -142,6 +146,7 @@ class StepDecision:
             + len(self.paused_slots)
             + len(self.unpaused_slots)
             + len(self.draft_limits)
+            + len(self.lane_changes)
             + len(self.checkpoints)
             + (self.handoffs is not None)
         )
@@ -157,14 +162,14 @@ class StepDecision:
         names = (
             self.num_changes or self.placed or self.copies or self.fence is not None or self.has_disk_orders
         )
-        return self.num_decode_rows > 0 and not (names or self.is_solo)
+        return (self.num_decode_rows > 0 or self.passes) and not (names or self.is_solo)
 
     @property
     def is_empty(self) -> bool:
         """Nothing runs and nothing changes."""
         changes = self.num_changes or self.placed or len(self.grant_slots) or self.fence is not None
         changes = changes or self.has_disk_orders
-        return not (self.num_decode_rows or changes)
+        return not (self.num_decode_rows or self.passes or changes)
 
 
 @dataclass
@@ -173,7 +178,8 @@ class StepRecord:
 
     step_id: int
     advance: NDArray[np.int32]
-    """Most new tokens per slot: 1 + drafts for decode rows, 0 elsewhere. Shared with the table until that changes."""
+    """Most new tokens per slot: 1 + drafts for its decode rows, 0 elsewhere. Shared with the table until that
+    changes."""
     decode_slots: Slots
     num_decode_rows: int
     has_drafts: bool

@@ -17,7 +17,7 @@ from tests.simulation.ahead import BlockOwners
 from tests.simulation.block_rules import check_untouched, poison
 from tests.simulation.ring.clock import Process
 from tests.simulation.ring.handoff_watch import HandoffWatch
-from tests.simulation.ring.model import AheadModel, Model, Trouble
+from tests.simulation.ring.model import AheadModel, Model, PipelineModel, Trouble
 from worker_svc import server as worker_server
 from worker_svc.config import WorkerSettings
 from worker_svc.core.worker_core import WorkerCore
@@ -154,7 +154,7 @@ class WorkerNode(Node):
         self.core: WorkerCore | None = None
         self.steps: Any = None
         self.outputs: Any = None
-        self.runner: Model | AheadModel
+        self.runner: Model | AheadModel | PipelineModel
         self.drafter: SimDrafter | None = None
         self.worker_instance = ""
         self.mark = StepMark()
@@ -173,7 +173,8 @@ class WorkerNode(Node):
         if identities:
             number = int(self.worker_id.removeprefix("w")) + self.num_starts
             info = replace(info, identity=identities[number % len(identities)])
-        self.runner = (AheadModel if setup.runs_ahead else Model)(info, self.trouble)
+        of_one = AheadModel if setup.runs_ahead else Model
+        self.runner = (PipelineModel if setup.num_lanes > 1 else of_one)(info, self.trouble)
         self.drafter = None
         if setup.max_draft_tokens:
             self.drafter = SimDrafter(setup.vocab_size, setup.acceptance, info.identity)

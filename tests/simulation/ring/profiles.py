@@ -220,6 +220,24 @@ ROLES = replace(
     kinds=(*("flip_role",) * 30, "kill", "drain"),
     scheduler=(("prefill_hand_off", "always"),),
 )
+LANES = Profile("lanes", requests=(6, 16), lanes=(1, 2, 4), blocks=(16, 24, 48, 96))
+LANES_ALONE = replace(ALONE, name="lanes alone", lanes=(2, 4))
+LANES_NAN = replace(NAN, name="lanes nan", requests=(8, 16), again=0.6, lanes=(2, 4))
+LANES_BURSTS = replace(BURSTS, name="lanes bursts", lanes=(2, 4))
+LANES_AND_WINDOWS = replace(WINDOWS, name="lanes and windows", has_host_tier=True, lanes=(2, 4))
+LANES_AND_STATES = replace(
+    STATES_AND_DRAFTS, name="lanes, states and drafts", has_host_tier=True, lanes=(2, 4)
+)
+LANES_HANDOFF = replace(HANDOFF_DRAFTS, name="lanes handoff", drafts=(0, 0, 2), lanes=(1, 2, 4))
+_LANES = (
+    LANES,
+    LANES_ALONE,
+    LANES_NAN,
+    LANES_BURSTS,
+    LANES_AND_WINDOWS,
+    LANES_AND_STATES,
+    LANES_HANDOFF,
+)
 _HANDOFFS = (
     ROLES,
     HANDOFF,
@@ -260,6 +278,7 @@ _ALL = (
     STATES_NAN_TIER,
     ALL_AND_TIER,
     *_HANDOFFS,
+    *_LANES,
     *_LINKS,
 )
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in _ALL}

@@ -71,6 +71,8 @@ class Profile:
     """Settings that are not drawn."""
     identities: int = 0
     """Of the workers' weights; 0: they say none."""
+    lanes: tuple[int, ...] = ()
+    """Of each worker; empty: one."""
     has_groups: bool = False
     """Whether layers of the model look back so far and no farther; then there is no host tier but where it is said."""
     has_states: bool = False
@@ -111,6 +113,9 @@ def draw(seed: int, profile: Profile = ANY) -> Plot:
         dice = random.Random(f"{name} host tier")
         num_spine_blocks, groups, states_too = with_host_tier(dice, setup.groups, setup.state_group)
         setup = replace(setup, num_host_blocks=num_spine_blocks, groups=groups, state_group=states_too)
+    if profile.lanes:
+        num_lanes = random.Random(f"{name} lanes").choice(profile.lanes)
+        setup = replace(setup, num_lanes=num_lanes, runs_ahead=False)
     requests = _draw_requests(rng, setup, profile)
     if profile.handoffs[1]:
         setup = replace(setup, move_s=random.Random(f"{name} moves").choice((0.0, 0.02, 0.2)))

@@ -36,6 +36,7 @@ class RingSetup:
     state_group: StateGroup | None = None
     """Checkpoints of recurrent states; None: the model has none of either."""
     runs_ahead: bool = False
+    num_lanes: int = 1
     identities: tuple[ModelIdentity, ...] = ()
     """The workers' in turn; a worker that starts again has the next one. Empty: they say none."""
     step_s: tuple[float, float] = (0.002, 0.03)
@@ -90,8 +91,11 @@ class RingSetup:
             has_prompt_logprobs=True,
             embedding_size=1,
             groups=self.groups,
-            num_state_versions=2 + (self.max_draft_tokens > 0) if self.state_group is not None else 0,
+            num_state_versions=1 + self.num_lanes + (self.max_draft_tokens > 0)
+            if self.state_group is not None
+            else 0,
             state_group=self.state_group,
+            num_lanes=self.num_lanes,
         )
 
     @property

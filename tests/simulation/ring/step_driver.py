@@ -17,7 +17,7 @@ from signalbox.grammar.form import Form
 from tests.simulation.block_rules import poison_targets
 from tests.simulation.ring.automaton import RuleAutomaton, read_rule
 from tests.simulation.ring.clock import Process, current_process
-from tests.simulation.ring.model import AheadModel, Model, ProcessCrashedError
+from tests.simulation.ring.model import AheadModel, Model, PipelineModel, ProcessCrashedError
 from tests.simulation.ring.rules import note
 from worker_svc.core.step import Failure, RequestRef, SideCopies
 from worker_svc.core.worker_core import WorkerCore
@@ -36,7 +36,7 @@ class StepDriver(StepInbox):
     def __init__(
         self,
         core: WorkerCore,
-        runner: Model | AheadModel,
+        runner: Model | AheadModel | PipelineModel,
         on_result: Callable[[Any], None],
         on_refused: Callable[[str], None],
         spans: Any = None,
@@ -195,7 +195,7 @@ class SideCopier:
     def __init__(
         self,
         node: Any,
-        runner: Model | AheadModel,
+        runner: Model | AheadModel | PipelineModel,
         process: Process,
         on_ended: Callable[[int, Failure | None], None],
     ) -> None:

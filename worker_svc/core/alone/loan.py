@@ -100,8 +100,12 @@ class Loan:
         for lent, group in zip(others, table.groups, strict=True):
             lent.settle([group.table(slot) for slot in slots])
 
+    def has(self, counts: Sequence[int]) -> bool:
+        """Whether `take` would give so many of each group."""
+        return all(count <= len(lent.order) for count, lent in zip(counts, self._of, strict=True))
+
     def take(self, counts: Sequence[int]) -> list[list[int]]:
         """The next so many blocks of each group; none of any when there are fewer of one."""
-        if any(count > len(lent.order) for count, lent in zip(counts, self._of, strict=True)):
+        if not self.has(counts):
             return [[] for _ in self._of]
         return [lent.take(max(count, 0)) for count, lent in zip(counts, self._of, strict=True)]

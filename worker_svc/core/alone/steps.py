@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from signalbox.protocol.block_groups import SPINE
 from worker_svc.core.alone.loan import Loan
@@ -42,13 +43,14 @@ def author_step(
 ) -> StepDelta | None:
     """The next step; None: nothing can run. `settling` are slots that decode from this step on, `most_tokens` what the
     runner takes."""
-    rows = _decode_rows(table, settling)
+    rows, is_turn = _decode_rows(table, settling, step_id)
+    rows_of_others, rows = rows[~is_turn], rows[is_turn]
     positions = table.num_computed[rows] + table.num_in_flight[rows]
     grants = _Grants([([], []) for _ in range(1 + len(table.groups))])
     ready = _grant(table, rows, positions, loan, grants)
     num_queries = int((1 + table.max_drafts[rows[ready]]).sum())
     chunks = _chunks(table, min(MOST_CHUNK_TOKENS, most_tokens - num_queries))
-    if not ready.any() and not chunks:
+    if not ready.any() and not chunks and not _could_run(table, rows_of_others, loan):
         return None
     (slots, blocks), *others = grants.columns()
     return StepDelta(
@@ -62,8 +64,9 @@ def author_step(
     )
 
 
-def _decode_rows(table: RequestTable, settling: list[int]) -> I64:
-    """Slots that make a token in the next step if they have the block for it."""
+def _decode_rows(table: RequestTable, settling: list[int], step_id: int) -> tuple[I64, NDArray[np.bool_]]:
+    """Slots that make a token in the next step of their lane if they have the block for it, and `[R]` whose turn it
+    is."""
     runs = table.runs.copy()
     runs[settling] = True
     rows = np.flatnonzero(runs & ~table.paused)
@@ -71,18 +74,22 @@ def _decode_rows(table: RequestTable, settling: list[int]) -> I64:
     is_first = (status == SlotStatus.PREFILL) & (positions == table.num_tokens[rows])
     decodes = is_first | (status == SlotStatus.DECODE)
     live: I64 = rows[decodes & ~certainly_ended(positions, table.limit[rows])]
-    return live
+    return live, table.lane[live] == step_id % table.num_lanes
 
 
-def _grant(table: RequestTable, rows: I64, positions: I64, loan: Loan, grants: _Grants) -> np.ndarray:  # type: ignore[type-arg]
+def _could_run(table: RequestTable, rows: I64, loan: Loan) -> bool:
+    """Whether one of these rows of other lanes has its block, or could have it: the steps go on to its turn (LA4)."""
+    return any(loan.has(missing) for missing in _missing(table, rows).T.tolist())
+
+
+def _grant(table: RequestTable, rows: I64, positions: I64, loan: Loan, grants: _Grants) -> NDArray[np.bool_]:
     """[R] which rows can run, those that get a block included. Drafts get what is left when all rows have theirs."""
     size = table.block_size
-    held = np.array([table.num_blocks[rows], *(group.ends[rows] for group in table.groups)])
-    missing = positions // size + 1 - held
+    held, missing = _held(table, rows), _missing(table, rows)
     # The last token that a request can have is never read.
     last = np.minimum(positions + table.max_drafts[rows], table.limit[rows] - 2)
     wished = last // size + 1 - held - np.maximum(missing, 0)
-    ready: np.ndarray = (missing <= 0).all(axis=0)  # type: ignore[type-arg]
+    ready: NDArray[np.bool_] = np.all(missing <= 0, axis=0)
     for row in np.flatnonzero(~ready).tolist():
         blocks = loan.take(missing[:, row].tolist())
         grants.give(int(rows[row]), blocks)
@@ -90,6 +97,17 @@ def _grant(table: RequestTable, rows: I64, positions: I64, loan: Loan, grants: _
     for row in np.flatnonzero(ready & (wished > 0).any(axis=0)).tolist():
         grants.give(int(rows[row]), loan.take(wished[:, row].tolist()))
     return ready
+
+
+def _held(table: RequestTable, rows: I64) -> NDArray[np.int32]:
+    return np.array([table.num_blocks[rows], *(group.ends[rows] for group in table.groups)])
+
+
+def _missing(table: RequestTable, rows: I64) -> NDArray[np.int32]:
+    """`[groups, R]` blocks that each lacks for its next token; none, or less, where it has some."""
+    positions = table.num_computed[rows] + table.num_in_flight[rows]
+    missing: NDArray[np.int32] = positions // table.block_size + 1 - _held(table, rows)
+    return missing
 
 
 def _chunks(table: RequestTable, budget: int) -> list[tuple[int, int, int]]:

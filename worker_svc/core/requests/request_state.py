@@ -47,14 +47,16 @@ class RequestTable:
         block_size: int,
         num_blocks: int,
         groups: tuple[BlockGroup, ...] = (),
+        num_lanes: int = 1,
     ) -> None:
-        self.num_slots = num_slots
-        self.block_size = block_size
+        self.num_slots, self.num_lanes, self.block_size = num_slots, num_lanes, block_size
         max_blocks = -(-max_model_len // block_size)
         self.status = np.zeros(num_slots, np.uint8)
         self.runs = np.zeros(num_slots, np.bool_)
         """A decode row of the steps from now on, in the scheduler's eyes too: also after it has ended, until that has
         been acknowledged."""
+        self.lane = np.zeros(num_slots, np.uint8)
+        """The lane that each decode row is of: it runs in the turns of that alone (LA1)."""
         self.paused = np.zeros(num_slots, np.bool_)
         self.tokens = np.zeros((num_slots, max_model_len), np.int32)
         self.num_tokens = np.zeros(num_slots, np.int32)
@@ -102,7 +104,14 @@ class RequestTable:
     @classmethod
     def of(cls, info: RunnerInfo, num_slots: int) -> RequestTable:
         """The table of a runner's requests."""
-        return cls(num_slots, info.max_model_len, info.block_size, info.num_blocks, info.groups)
+        return cls(
+            num_slots, info.max_model_len, info.block_size, info.num_blocks, info.groups, info.num_lanes
+        )
+
+    def rows_of(self, step_id: int) -> NDArray[np.int64]:
+        """Slots that are decode rows of a step, in the scheduler's eyes: those of the lane whose turn it is."""
+        rows = self.runs & ~self.paused
+        return np.flatnonzero(rows if self.num_lanes == 1 else rows & (self.lane == step_id % self.num_lanes))
 
     def num_output(self, slot: int) -> int:
         """Output tokens so far, prior ones included."""
