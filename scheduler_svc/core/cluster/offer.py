@@ -8,6 +8,7 @@ from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import BlockGroupKind
 
 MAX_SLOTS = 1 << 16
+MAX_LANES = 64
 """Most slots of a worker: they travel as u16."""
 MAX_BLOCKS = 1 << 24
 """Most blocks on the device, or in the host tier. One of 141 GB with the smallest models has a million."""
@@ -37,6 +38,7 @@ def check_offer(info: WorkerInfo) -> None:
     _check("hello.model.block_size", info.block_size, 1, MAX_BLOCK_SIZE)
     _check("hello.model.max_model_len", info.max_model_len, 1, MAX_TOKENS)
     _check("hello.num_slots", info.num_slots, 1, MAX_SLOTS)
+    _check("hello.num_lanes", info.num_lanes, 1, MAX_LANES)
     _check("hello.num_blocks", info.num_blocks, 1, MAX_BLOCKS)
     _check("hello.num_host_blocks", info.num_host_blocks, 0, MAX_BLOCKS)
     _check("hello.max_num_batched_tokens", info.max_num_batched_tokens, 1, MAX_TOKENS)
