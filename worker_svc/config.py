@@ -73,6 +73,9 @@ class WorkerSettings(MetricsSettings):
     """Processes among which the model is divided: each has a part of its weights and of its KV cache, and `threads` is
     for each of them. They are started here, on this host; or each by itself, where the environment says which rank it
     is, as torchrun and LeaderWorkerSet do."""
+    pipeline_parallel: int = Field(1, ge=1, le=16)
+    """Stages among which the model's layers are divided, each of as many processes as `tensor_parallel` says: a step
+    passes through them one after the other, and as many steps are on their way."""
     collectives: Literal["auto", "shared-memory", "gloo"] = "auto"
     """How these processes add up what each has computed. auto: through shared memory, where the compiled kernels are
     there; else over gloo, torch's own, by TCP on the loopback interface."""
@@ -214,7 +217,7 @@ class WorkerSettings(MetricsSettings):
     @property
     def num_ranks(self) -> int:
         """Processes that have a part of the model."""
-        return self.tensor_parallel
+        return self.tensor_parallel * self.pipeline_parallel
 
     @property
     def drain_time_s(self) -> float:
@@ -265,7 +268,8 @@ class WorkerSettings(MetricsSettings):
         }
         for name, (is_set, reason) in refused.items():
             if is_set:
-                raise ValueError(f"{flag_of(name)} does not go with --tensor-parallel: {reason}")
+                parallel = "tensor" if self.tensor_parallel > 1 else "pipeline"
+                raise ValueError(f"{flag_of(name)} does not go with --{parallel}-parallel: {reason}")
         return self
 
     @model_validator(mode="after")

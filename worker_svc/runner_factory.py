@@ -26,7 +26,7 @@ from worker_svc.runner.sim.pipelined import PipelinedSimRunner
 if TYPE_CHECKING:
     from worker_svc.ranks.runners import FollowingRunner
     from worker_svc.runner.draft_model import LoadedDraft
-    from worker_svc.runner.split.communicator import Communicator
+    from worker_svc.runner.split.split import Split
     from worker_svc.runner.torch_runner import TorchRunner
 
 SIM_NUM_BLOCKS = 4096
@@ -106,7 +106,8 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     try:
         if is_encoder(settings.model):
             if settings.num_ranks > 1:
-                raise StartupError("--tensor-parallel is for models that generate, and this is an encoder")
+                flag = "--tensor-parallel" if settings.tensor_parallel > 1 else "--pipeline-parallel"
+                raise StartupError(f"{flag} is for models that generate, and this is an encoder")
             return _encoder(settings), None
     except ModelLoadError as error:
         raise StartupError(str(error)) from None
@@ -124,27 +125,29 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
 def _leading(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     """The runner of rank 0, with the other ranks behind it."""
     from worker_svc.ranks.errors import GroupBrokenError  # noqa: PLC0415
+    from worker_svc.ranks.pipeline import PipelineRunner  # noqa: PLC0415
     from worker_svc.ranks.runners import LeadingRunner  # noqa: PLC0415
     from worker_svc.ranks.starting import starting_group  # noqa: PLC0415
-    from worker_svc.runner.split.split import Split  # noqa: PLC0415
 
     own = settings.model_copy(update={"threads": _threads_of_rank(settings)})
     leader = None
     try:
-        with starting_group(own) as (leader, ranks):
-            return _made_by(partial(LeadingRunner, leader=leader, split=Split(ranks)), own)
+        with starting_group(own) as (leader, split):
+            runner_class = LeadingRunner if split.num_stages == 1 else PipelineRunner
+            return _made_by(partial(runner_class, leader=leader, split=split), own)
     except (GroupBrokenError, StartupError, RuntimeError) as error:
         # Perhaps of a collective that another rank has left.
         failure = None if leader is None else leader.failure
         raise StartupError(str(failure or error)) from error
 
 
-def make_following_runner(settings: WorkerSettings, ranks: Communicator) -> FollowingRunner:
+def make_following_runner(settings: WorkerSettings, split: Split) -> FollowingRunner:
     """The runner of a rank but the first. Raises StartupError as `make_runner` does."""
+    from worker_svc.ranks.pipeline import FollowingStage  # noqa: PLC0415
     from worker_svc.ranks.runners import FollowingRunner  # noqa: PLC0415
-    from worker_svc.runner.split.split import Split  # noqa: PLC0415
 
-    runner, _ = _made_by(partial(FollowingRunner, split=Split(ranks)), settings, has_drafter=False)
+    runner_class = FollowingRunner if split.num_stages == 1 else FollowingStage
+    runner, _ = _made_by(partial(runner_class, split=split), settings, has_drafter=False)
     assert isinstance(runner, FollowingRunner), "it was made by that class"
     return runner
 

@@ -20,8 +20,8 @@ def main() -> None:
     connection = socket.socket(fileno=fd)
     run_rank(
         Connection(connection, connection),
-        lambda setup: meet(
-            setup.rank, setup.num_ranks, setup.meeting_place, memory_fds[0] if memory_fds else None
+        lambda setup, parts: meet(
+            setup.rank, parts, setup.meeting_place, memory_fds[0] if memory_fds else None
         ),
     )
 

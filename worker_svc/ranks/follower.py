@@ -98,8 +98,8 @@ def make(call: ranks_pb2.RankCall, runner: FollowingRunner, codec: CallCodec) ->
     runner.digest = 0
     which = call.WhichOneof("call")
     if which == "execute":
-        runner.follow(codec.read_batch(call.execute))
-    elif which == "copy_blocks":
+        return runner.follow(codec.read_batch(call.execute))
+    if which == "copy_blocks":
         runner.copy_blocks(read_block_copies(call.copy_blocks))
     elif which == "copy_states":
         runner.copy_states(read_state_copies(call.copy_states))

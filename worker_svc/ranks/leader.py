@@ -6,11 +6,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from signalbox.v1 import ranks_pb2
 from worker_svc.core.batch import RankTimes
-from worker_svc.ranks.errors import GroupBrokenError
+from worker_svc.ranks.errors import GroupBrokenError, StageFailedError
 from worker_svc.ranks.peer import Peer
 from worker_svc.runner.split.communicator import Communicator
 
@@ -28,16 +29,43 @@ LATE_S, LATE_FACTOR = 10.0, 20.0
 all wait for each other on the way, so that they end together."""
 HUNG_S, HUNG_FACTOR = 30.0, 20.0
 """A call within which ranks have not added up for so long, and so many times as long as ever before, hangs."""
+HUNG_STAGE_S = 300.0
+"""The same of a pipeline, whose stages say nothing while they compute."""
 STUCK_S = 1.0
 """So long rank 0 may go on with a call that another rank has failed in: then it waits for that one."""
+
+
+@dataclass(eq=False)
+class Begun:
+    """A call that rank 0 has made its part of."""
+
+    leader: Leader
+    number: int
+    own: tuple[int, bool, int]
+    """Collectives so far, whether our part succeeded, digest of what came of it."""
+    failure: Exception | None
+    took: float
+
+    @property
+    def is_over(self) -> bool:
+        """All others have made theirs."""
+        return self.leader.is_over(self.number)
 
 
 class Leader:
     """The group, as the runner of rank 0 uses it. Calls are made by one thread at a time."""
 
-    def __init__(self, peers: Sequence[Peer], ranks: Communicator, heard: threading.Condition) -> None:
-        """heard: the peers' own."""
-        self._peers, self._ranks, self._heard = peers, ranks, heard
+    def __init__(
+        self,
+        peers: Sequence[Peer],
+        ranks: Communicator,
+        heard: threading.Condition,
+        everyone: Communicator | None = None,
+    ) -> None:
+        """ranks: those of rank 0's own stage. heard: the peers' own. everyone: all ranks, if there are several
+        stages."""
+        self._peers, self._ranks, self._heard, self._everyone = peers, ranks, heard, everyone
+        self._on_their_way: list[Begun] = []
         self._lock = threading.Lock()
         self._number = 0
         self._running_since: float | None = None
@@ -77,26 +105,44 @@ class Leader:
 
         What all ranks fail in alike, outside of a collective, is raised as it is here; GroupBrokenError for all else.
         """
-        with self._lock:
-            return self._make([call] * len(self._peers), act, digest)
+        return self.run_apart([call] * len(self._peers), act, digest)
 
-    def run_apart(self, calls: Sequence[ranks_pb2.RankCall], act: Callable[[], T]) -> T:
+    def run_apart(
+        self, calls: Sequence[ranks_pb2.RankCall], act: Callable[[], T], digest: Callable[[], int] = lambda: 0
+    ) -> T:
         """Like `run` of a call that is another one for each of the other ranks, in order."""
         with self._lock:
-            return self._make(calls, act)
+            begun, result = self._begin(calls, act, digest)
+            self._finish(begun)
+            return result  # type: ignore[return-value]
 
     def gather(self, call: ranks_pb2.RankCall, act: Callable[[], bytes]) -> list[bytes]:
         """Like `run` of a call that each rank has something to say to: what they said, by rank."""
         with self._lock:
-            own = self._make([call] * len(self._peers), act)
-            return [own, *(peer.done.content for peer in self._peers if peer.done is not None)]
+            begun, own = self._begin([call] * len(self._peers), act)
+            return [own or b"", *self._finish(begun)]
 
-    def _make(
+    def begin(self, call: ranks_pb2.RankCall, act: Callable[[], object], digest: Callable[[], int]) -> Begun:
+        """Like `run` of a call that is on its way when this returns: whatever it fails in shows in `finish`."""
+        with self._lock:
+            return self._begin([call] * len(self._peers), act, digest)[0]
+
+    def finish(self, begun: Begun) -> list[bytes]:
+        """Waits until all others have made a call that was begun. What they said to it, by rank from 1 on."""
+        with self._lock:
+            return self._finish(begun)
+
+    def is_over(self, number: int) -> bool:
+        """All others have said that they have made a call. Raises GroupBrokenError."""
+        self._raise_failure()
+        return all(number in peer.all_done for peer in self._peers)
+
+    def _begin(
         self,
         calls: Sequence[ranks_pb2.RankCall],
         act: Callable[[], T],
         digest: Callable[[], int] = lambda: 0,
-    ) -> T:
+    ) -> tuple[Begun, T | None]:
         self._raise_failure()
         self._number += 1
         try:
@@ -115,13 +161,25 @@ class Leader:
             failure = error
         took = time.monotonic() - started
         _add(self.times[0], took, self._ranks.seconds - before)
+        own = (self._ranks.num_calls, failure is None, digest() if failure is None else 0)
+        begun = Begun(self, self._number, own, failure, took)
+        self._on_their_way.append(begun)
+        return begun, result
+
+    def _finish(self, begun: Begun) -> list[bytes]:
         try:
-            self._compare(failure, digest if failure is None else lambda: 0, took)
+            self._compare(begun)
         finally:
-            self._running_since = None
-        if failure is not None:
-            raise failure
-        return result  # type: ignore[return-value]
+            self._on_their_way.remove(begun)
+            if not self._on_their_way:
+                self._running_since = None
+        said = [peer.all_done.pop(begun.number) for peer in self._peers]
+        if begun.failure is not None:
+            raise begun.failure
+        failures = [done.failure for done in said if done.failure]
+        if failures:
+            raise StageFailedError(failures[0])
+        return [done.content for done in said]
 
     def close(self) -> None:
         """Ends the other ranks."""
@@ -131,39 +189,40 @@ class Leader:
         for peer in self._peers:
             peer.wait()
 
-    def _compare(self, failure: Exception | None, digest: Callable[[], int], took: float) -> None:
-        """Hears how the others have fared. GroupBrokenError unless all have fared alike."""
-        patience = STUCK_S if failure is not None else LATE_S + LATE_FACTOR * took
-        begun = time.monotonic()
+    def _compare(self, begun: Begun) -> None:
+        """Hears how the others have fared. GroupBrokenError unless all of a stage have fared alike."""
+        number, failure = begun.number, begun.failure
+        patience: float | None = STUCK_S if failure is not None else LATE_S + LATE_FACTOR * begun.took
+        if self._everyone is not None:
+            patience = None  # another stage may have far more to do
+        waited = time.monotonic()
         with self._heard:
             are_done = self._heard.wait_for(
-                lambda: self.failure or all(self._is_done(peer) for peer in self._peers), patience
+                lambda: self.failure or all(number in peer.all_done for peer in self._peers), patience
             )
-        self.times[0].answers += time.monotonic() - begun
+        self.times[0].answers += time.monotonic() - waited
         self._raise_failure(failure)
         if not are_done:
-            late = next(peer.rank for peer in self._peers if not self._is_done(peer))
+            late = next(peer.rank for peer in self._peers if number not in peer.all_done)
             why = (
                 f"after rank 0 failed ({failure!r})"
                 if failure is not None
                 else f"{patience:.0f} s after rank 0"
             )
-            self._break(f"rank {late} has not made call {self._number}, {why}")
-        mine = (self._ranks.num_calls, failure is None, digest())
+            self._break(f"rank {late} has not made call {number}, {why}")
+        firsts = {0: begun.own}
         for peer in self._peers:
-            done = peer.done
-            assert done is not None, "it has been heard"
+            done = peer.all_done[number]
             _add(self.times[peer.rank], done.took_us / 1e6, done.collectives_us / 1e6)
             theirs = (done.num_collectives, not done.failure, done.digest)
-            if theirs != mine:
+            first = peer.rank - peer.rank % self._ranks.size
+            expected = firsts.setdefault(first, theirs)
+            if theirs != expected:
                 why = " and ".join(filter(None, [done.failure, "" if failure is None else repr(failure)]))
                 self._break(
-                    f"rank {peer.rank} has done something else in call {self._number} than rank 0:"
-                    f" {theirs} for {mine} (collectives, success, digest){why and ': ' + why}"
+                    f"rank {peer.rank} has done something else in call {number} than rank {first}:"
+                    f" {theirs} for {expected} (collectives, success, digest){why and ': ' + why}"
                 )
-
-    def _is_done(self, peer: Peer) -> bool:
-        return peer.done is not None and peer.done.number == self._number
 
     def _raise_failure(self, cause: BaseException | None = None) -> None:
         if self.failure is not None:
@@ -182,6 +241,8 @@ class Leader:
         for peer in self._peers:
             peer.kill()
         self._ranks.end()
+        if self._everyone is not None:
+            self._everyone.end()
 
     def _watch(self) -> None:
         while not self._is_closed:
@@ -212,7 +273,8 @@ class Leader:
                 return (
                     f"rank {peer.rank} (process {peer.pid}) has not said for {patience:g} s that it is there"
                 )
-            has_failed = since is not None and done is not None and self._is_done(peer) and done.failure
+            is_now = done is not None and done.number == self._number
+            has_failed = self._everyone is None and since is not None and is_now and done and done.failure
             if done is not None and has_failed and now - peer.done_s > STUCK_S:
                 return f"rank {peer.rank} failed alone: {done.failure}"
         return self._hang(now)
@@ -220,13 +282,15 @@ class Leader:
     def _hang(self, now: float) -> str:
         """Whether nobody gets on with a call, though all are there; empty: they do. Steps of any length add up on their
         way: what has never been so quiet hangs."""
-        progress = self._number, self._ranks.progress
+        num_answers = sum(peer.done.number for peer in self._peers if peer.done is not None)
+        progress = self._number + num_answers, self._ranks.progress
         if self._running_since is None or progress != self._progress:
             if self._running_since is not None:
                 self._longest_quiet = max(self._longest_quiet, now - self._progress_s)
             self._progress, self._progress_s = progress, now
             return ""
-        patience = max(HUNG_S, HUNG_FACTOR * self._longest_quiet)
+        least_s = HUNG_S if self._everyone is None else HUNG_STAGE_S
+        patience = max(least_s, HUNG_FACTOR * self._longest_quiet)
         if now - self._progress_s <= patience:
             return ""
         return f"call {self._number} has not got on for {patience:.0f} s"

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from torch._C._distributed_c10d import FileStore, Store, TCPStore
+from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 from torch.distributed import ProcessGroupGloo
 
 from signalbox.links.addresses import is_loopback
+from worker_svc.config import WorkerSettings
 from worker_svc.runner.attention.attention import native_kernels
-from worker_svc.runner.split.communicator import Communicator
+from worker_svc.runner.split.communicator import Communicator, LoneCommunicator
+from worker_svc.runner.split.links import StageLink
 from worker_svc.runner.split.over_gloo import GlooCommunicator
 from worker_svc.runner.split.over_memory import MemoryCommunicator
+from worker_svc.runner.split.split import Split
 
 MEET_S = 120.0
 """How long ranks wait for each other when they start."""
@@ -21,17 +25,39 @@ COLLECTIVE_S = 1800.0
 """Longer than any step: what hangs is found out by other means (RK5)."""
 
 
-def meet(rank: int, num_ranks: int, place: str, memory_fd: int | None) -> Communicator:
-    """Joins the ranks of this host: through the memory of a descriptor, or without one over gloo, by a file in the
-    directory `place`, which nobody else can read. RuntimeError when others do not come."""
+@dataclass(frozen=True)
+class Parts:
+    """Into how many parts a model is divided: its layers among stages, each layer among the ranks of its stage."""
+
+    num_ranks: int
+    """Of each stage."""
+    num_stages: int = 1
+
+    @classmethod
+    def of(cls, settings: WorkerSettings) -> Parts:
+        """What these settings say."""
+        return cls(settings.tensor_parallel, settings.pipeline_parallel)
+
+    @property
+    def total(self) -> int:
+        """Ranks of all stages."""
+        return self.num_ranks * self.num_stages
+
+
+def meet(rank: int, parts: Parts, place: str, memory_fd: int | None) -> Split:
+    """Joins the ranks of this host: those of a stage through the memory of a descriptor, or without one over gloo, by
+    a file in the directory `place`, which nobody else can read. RuntimeError when others do not come."""
+    within = None
     if memory_fd is not None:
         kernels = native_kernels()
         if kernels is None:
             raise RuntimeError("the native kernels, through which ranks meet, are not available at this one")
-        return MemoryCommunicator(rank, num_ranks, memory_fd, kernels)
-    store = FileStore(str(Path(place) / "ranks"), num_ranks)
+        within = MemoryCommunicator(rank % parts.num_ranks, parts.num_ranks, memory_fd, kernels)
+        if parts.num_stages == 1:
+            return Split(within)
+    store = FileStore(str(Path(place) / "ranks"), parts.total)
     store.set_timeout(timedelta(seconds=MEET_S))
-    return meet_over_gloo(rank, num_ranks, num_ranks, store, "127.0.0.1")
+    return meet_over_gloo(rank, parts, parts.total, store, "127.0.0.1", within)
 
 
 def open_store(host: str, num_ranks: int, port: int = 0) -> TCPStore:
@@ -43,10 +69,31 @@ def open_store(host: str, num_ranks: int, port: int = 0) -> TCPStore:
     )
 
 
-def meet_over_gloo(rank: int, num_ranks: int, num_here: int, store: Store, host: str) -> Communicator:
+def meet_over_gloo(
+    rank: int, parts: Parts, num_here: int, store: Store, host: str, within: Communicator | None = None
+) -> Split:
     """Joins a group over TCP. `host` is where rank 0 is: connections of one host stay on it, whatever its name leads
-    to. RuntimeError when others do not come."""
+    to. `num_here`: ranks of this host; `within`: of our stage, if they have met already. RuntimeError when others do
+    not come."""
     if is_loopback(f"{host}:0"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    group = ProcessGroupGloo(store, rank, num_ranks, timedelta(seconds=COLLECTIVE_S))
-    return GlooCommunicator(rank, num_ranks, num_here, group)
+    group = _gloo(store, rank, parts.total)
+    everyone = GlooCommunicator(rank, parts.total, num_here, group)
+    if parts.num_stages == 1:
+        return Split(everyone)
+    stage, part = divmod(rank, parts.num_ranks)
+    if parts.num_ranks == 1:
+        within = LoneCommunicator()
+    elif within is None:
+        of_stage = _gloo(PrefixStore(f"stage {stage}", store), part, parts.num_ranks)
+        within = GlooCommunicator(part, parts.num_ranks, min(num_here, parts.num_ranks), of_stage)
+    link = StageLink(
+        group,
+        rank - parts.num_ranks if stage else None,
+        rank + parts.num_ranks if stage < parts.num_stages - 1 else None,
+    )
+    return Split(within, everyone, stage, parts.num_stages, link)
+
+
+def _gloo(store: Store, rank: int, size: int) -> ProcessGroupGloo:
+    return ProcessGroupGloo(store, rank, size, timedelta(seconds=COLLECTIVE_S))

@@ -35,6 +35,8 @@ class Peer:
         self.last_heard_s = time.monotonic()
         self.done: ranks_pb2.RankDone | None = None
         """What it said last of a call, or of its loading."""
+        self.all_done: dict[int, ranks_pb2.RankDone] = {}
+        """By call, what it has said and nobody has read."""
         self.done_s = 0.0
         """When it said that."""
         self.is_loaded = False
@@ -94,4 +96,6 @@ class Peer:
             if which in ("loaded", "done"):
                 self.done, self.done_s = getattr(answer, which), self.last_heard_s
                 self.is_loaded = True
+                if which == "done":
+                    self.all_done[answer.done.number] = answer.done
                 self._heard.notify_all()

@@ -57,7 +57,8 @@ def place_of(environment: Mapping[str, str], num_ranks: int) -> RankPlace | None
         raise StartupError(f"the environment names rank {place.rank} of {place.num_ranks}")
     if place.num_ranks != num_ranks:
         raise StartupError(
-            f"the environment names {place.num_ranks} ranks, and --tensor-parallel {num_ranks}: say the same number"
+            f"the environment names {place.num_ranks} ranks, and --tensor-parallel times --pipeline-parallel is"
+            f" {num_ranks}: say the same number"
         )
     return place
 

@@ -56,15 +56,16 @@ class FollowingRunner(RankRunner):
     """The runner of a rank but the first."""
 
     @torch.inference_mode()
-    def follow(self, batch: Batch) -> None:
-        """Our part of a batch, of which rank 0 samples."""
+    def follow(self, batch: Batch) -> bytes:
+        """Our part of a batch, of which rank 0 samples. What is to be answered, if anything is."""
         if not batch.scored:
             self._run(batch)
-            return
+            return b""
         assert self._head is not None, "requests that need it are refused"
         with self._head.capturing() as captured:
             self._run(batch)
         follow_scores(self._head, captured, batch)
+        return b""
 
 
 class LeadingRunner(RankRunner):
@@ -79,10 +80,15 @@ class LeadingRunner(RankRunner):
         own = self.block_memory
         if isinstance(own, BlockMemory):
             # Rank 0's layout says all of them, with how many they are: each has what the plan gives it.
-            layout = f"{layout_of(own, self._states)} {self.ranks.size}"
+            layout = f"{layout_of(own, self._states)} {self._parts}"
             self.info = replace(self.info, kv_layout=hashlib.sha256(layout.encode()).hexdigest())
             self.block_memory = GroupBlocks(leader, own)
         self.records = GroupRecords(leader, self.blocks)
+
+    @property
+    def _parts(self) -> str:
+        """What each rank has of a block."""
+        return str(self.ranks.size)
 
     @property
     def failure(self) -> GroupBrokenError | None:

@@ -13,16 +13,16 @@ from signalbox.v1 import ranks_pb2
 from worker_svc.config import WorkerSettings
 from worker_svc.ranks.follower import Connection, follow
 from worker_svc.ranks.joining import dial
-from worker_svc.ranks.meeting import meet_over_gloo, open_store
+from worker_svc.ranks.meeting import Parts, meet_over_gloo, open_store
 from worker_svc.ranks.place import RankPlace
 from worker_svc.ranks.runners import FollowingRunner
-from worker_svc.runner.split.communicator import Communicator
+from worker_svc.runner.split.split import Split
 from worker_svc.runner_factory import make_following_runner
 
 logger = logging.getLogger(__name__)
 
 
-def run_rank(connection: Connection, meet: Callable[[ranks_pb2.RankSetup], Communicator]) -> None:
+def run_rank(connection: Connection, meet: Callable[[ranks_pb2.RankSetup, Parts], Split]) -> None:
     """Loads what rank 0 says, meets the others and makes the calls that come, until rank 0 is gone; then the process
     ends."""
     setup = connection.setup()
@@ -31,7 +31,7 @@ def run_rank(connection: Connection, meet: Callable[[ranks_pb2.RankSetup], Commu
     logs.set_up(f"rank {setup.rank}", level, settings.log_format, ids)
 
     def load() -> FollowingRunner:
-        return make_following_runner(settings, meet(setup))
+        return make_following_runner(settings, meet(setup, Parts.of(settings)))
 
     follow(connection, load)
 
@@ -44,9 +44,9 @@ def join(place: RankPlace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: logger.info("told to end: it does with rank 0"))
 
-    def meet(setup: ranks_pb2.RankSetup) -> Communicator:
+    def meet(setup: ranks_pb2.RankSetup, parts: Parts) -> Split:
         host, _, port = setup.meeting_place.rpartition(":")
         store = open_store(host, setup.num_ranks, int(port))
-        return meet_over_gloo(setup.rank, setup.num_ranks, place.num_here, store, host)
+        return meet_over_gloo(setup.rank, parts, place.num_here, store, host)
 
     run_rank(Connection(told, says), meet)

@@ -20,49 +20,52 @@ from signalbox.v1 import ranks_pb2
 from worker_svc.config import WorkerSettings
 from worker_svc.ranks.joining import JOIN_S, SAYS, TOLD, Gathering, listen
 from worker_svc.ranks.leader import Leader
-from worker_svc.ranks.meeting import meet, meet_over_gloo, open_store
+from worker_svc.ranks.meeting import Parts, meet, meet_over_gloo, open_store
 from worker_svc.ranks.peer import Peer
 from worker_svc.ranks.place import RankPlace, place_of
 from worker_svc.runner.attention.attention import native_kernels
-from worker_svc.runner.split.communicator import Communicator
 from worker_svc.runner.split.over_memory import make_exchange_memory
+from worker_svc.runner.split.split import Split
 
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def starting_group(settings: WorkerSettings) -> Iterator[tuple[Leader, Communicator]]:
+def starting_group(settings: WorkerSettings) -> Iterator[tuple[Leader, Split]]:
     """The group of a worker with these settings, as rank 0 leads it; its other ranks are loading. If the body fails
     they are ended; else they live as long as this process, or until `Leader.close`."""
     place = place_of(os.environ, settings.num_ranks)
     come_together = _on_this_host(settings) if place is None else _on_several_hosts(settings, place)
-    with contextlib.ExitStack() as made, come_together as (peers, ranks, heard):
+    with contextlib.ExitStack() as made, come_together as (peers, split, heard):
         made.callback(_kill, peers)
-        leader = Leader(peers, ranks, heard)
+        everyone = split.everyone if split.num_stages > 1 else None
+        leader = Leader(peers, split.ranks, heard, everyone)
         made.callback(leader.close)
-        yield leader, ranks
+        yield leader, split
         made.pop_all()
 
 
-Met = tuple[list[Peer], Communicator, threading.Condition]
+Met = tuple[list[Peer], Split, threading.Condition]
 
 
 @contextmanager
 def _on_this_host(settings: WorkerSettings) -> Iterator[Met]:
     """Children of this process."""
-    num_ranks, heard, peers = settings.num_ranks, threading.Condition(), []
-    place, memory_fd = tempfile.mkdtemp(prefix="signalbox-ranks-"), _memory_for(settings)
+    parts, heard, peers = Parts.of(settings), threading.Condition(), []
+    place = tempfile.mkdtemp(prefix="signalbox-ranks-")
+    memory_fds = _memory_for(settings, parts)
     try:
         try:
-            for rank in range(1, num_ranks):
-                peers.append(_start(rank, num_ranks, settings, place, heard, memory_fd))
-            ranks = meet(0, num_ranks, place, memory_fd)
+            for rank in range(1, parts.total):
+                memory_fd = memory_fds[rank // parts.num_ranks] if memory_fds else None
+                peers.append(_start(rank, parts.total, settings, place, heard, memory_fd))
+            split = meet(0, parts, place, memory_fds[0] if memory_fds else None)
         except BaseException:
             _kill(peers)
             raise
-        yield peers, ranks, heard
+        yield peers, split, heard
     finally:
-        if memory_fd is not None:
+        for memory_fd in memory_fds:
             os.close(memory_fd)
         shutil.rmtree(place, ignore_errors=True)
 
@@ -84,7 +87,7 @@ def _on_several_hosts(settings: WorkerSettings, place: RankPlace) -> Iterator[Me
         peer = Peer(rank, gathering.channels[rank, TOLD], gathering.channels[rank, SAYS], heard)
         peers.append(peer)
         peer.send(_setup(rank, place.num_ranks, settings, f"{host}:{store.port}"))
-    yield peers, meet_over_gloo(0, place.num_ranks, place.num_here, store, host), heard
+    yield peers, meet_over_gloo(0, Parts.of(settings), place.num_here, store, host), heard
 
 
 def _kill(peers: list[Peer]) -> None:
@@ -99,20 +102,25 @@ def _setup(rank: int, num_ranks: int, settings: WorkerSettings, place: str) -> r
     return ranks_pb2.RankMessage(setup=setup)
 
 
-def _memory_for(settings: WorkerSettings) -> int | None:
-    """Memory through which ranks say things to each other; None: they do it over gloo. StartupError where it was asked
-    for and cannot be had."""
-    if settings.collectives == "gloo":
-        return None
+def _memory_for(settings: WorkerSettings, parts: Parts) -> list[int]:
+    """For each stage memory through which its ranks say things to each other; none: they do it over gloo, or there is
+    nobody. StartupError where it was asked for and cannot be had."""
+    if settings.collectives == "gloo" or parts.num_ranks == 1:
+        return []
+    made: list[int] = []
     try:
         if native_kernels() is None:
             raise OSError("the native kernels are not available")
-        return make_exchange_memory(settings.num_ranks)
+        for _ in range(parts.num_stages):
+            made.append(make_exchange_memory(parts.num_ranks))
     except OSError as error:
+        for fd in made:
+            os.close(fd)
         if settings.collectives == "shared-memory":
             raise StartupError(f"--collectives shared-memory: {error}") from None
         logger.warning("ranks speak over gloo, which is slower: %s", error)
-        return None
+        return []
+    return made
 
 
 def _start(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -240,6 +240,17 @@ class TorchRunner:
         if batch.masks is not None:
             batch.masks.start()
         lasts = batch.query_starts[1:] - 1
+        with self._running(batch):
+            return forward(
+                self._to_device(batch.token_ids),
+                self._to_device(batch.positions),
+                self._to_device(batch.sample_index),
+                None if np.array_equal(lasts, batch.sample_index) else self._to_device(lasts),
+            )
+
+    @contextlib.contextmanager
+    def _running(self, batch: Batch) -> Iterator[None]:
+        """Meanwhile forwards are those of a batch."""
         paged = self._batch_class(
             cache=self._cache,
             num_decode_rows=batch.num_decode_rows,
@@ -252,12 +263,7 @@ class TorchRunner:
             states=rows_of(self._states, batch),
         )
         with self._threads.around_step(len(batch.token_ids)), attention.running(paged):
-            return forward(
-                self._to_device(batch.token_ids),
-                self._to_device(batch.positions),
-                self._to_device(batch.sample_index),
-                None if np.array_equal(lasts, batch.sample_index) else self._to_device(lasts),
-            )
+            yield
 
     @property
     def batch_class(self) -> type[PagedBatch]:
@@ -354,7 +360,7 @@ def _fuse(model: LoadedModel, block_size: int, split: Split | None) -> Exception
         fuse_kept_experts(model.module)
         expected = eager_logits(model)
         with contextlib.nullcontext() if split is None else split.swapping():
-            optimize(model.module, model.dtype, None if split is None else split.ranks)
+            optimize(model.module, model.dtype, split.ranks if split is not None and split.is_cut else None)
     except Exception as error:
         failure = error
     failure = _of_all(failure, split)

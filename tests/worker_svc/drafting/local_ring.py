@@ -17,8 +17,8 @@ from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.drafts.drafter import Drafter
-from worker_svc.core.faults.isolation import run_step
-from worker_svc.core.step import FrontendOutput
+from worker_svc.core.step import FrontendOutput, StepDelta
+from worker_svc.core.steps_in_flight import StepsInFlight
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarCoordinator, GrammarResult
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared
@@ -100,11 +100,17 @@ class LocalRing:
             groups=worker_delta.build_groups(info),
             reuses_no_blocks=info.num_state_versions > 0,
             state_group=worker_delta.build_state_group(info),
+            num_lanes=info.num_lanes,
         )
         self.scheduler.attach_worker(*scheduler_delta.parse_hello(hello), now=0.0)
         self.worker = self.scheduler.workers[WORKER]
         self._clients: dict[int, Client] = {}
         self._in_flight: deque[scheduler_pb2.SchedulerOutput] = deque()
+        self._flights = StepsInFlight(
+            self.core.table, runner, lambda group: runner.copies_aside(group.copies)()
+        )
+        self.num_beside = 0
+        """Steps that were taken while others were on their way."""
         self._prepared: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
         self._desk = GrammarCoordinator(self.core, grammars, self._prepared.put, self._tell)
         self._masking = ThreadPoolExecutor(1)
@@ -168,7 +174,28 @@ class LocalRing:
             for request in decision.placed:
                 self._place(scheduler_delta.build_new_request(request, self.worker))
             self._in_flight.append(scheduler_delta.build_step(decision, self.scheduler.epoch))
-        delta = worker_delta.parse_step(self._in_flight.popleft())
+        while self._in_flight and self._takes_another():
+            self._take(worker_delta.parse_step(self._in_flight.popleft()))
+        step, sampled, failed = self._flights.collect()
+        assert not failed
+        report, outputs = self.core.commit(step, sampled, failed)
+        if self._step_seconds is not None and self.core.drafting is not None:
+            self.core.drafting.take_duration(step, self._step_seconds)
+        self.scheduler.update(WORKER, scheduler_delta.parse_report(worker_delta.build_report(report)), 0.0)
+        if step.side_copies is not None:
+            self.scheduler.fence_ended(WORKER, step.side_copies.fence, failed=False)
+        self.scheduler.check_integrity()
+        self.core.table.check_integrity()
+        self._put_out(outputs)
+
+    def _takes_another(self) -> bool:
+        """Where there are lanes, steps are on their way together; else each is run before the next is taken."""
+        if self._runner.info.num_lanes == 1:
+            return not self._flights
+        ahead = worker_delta.parse_step(self._in_flight[0])
+        return not self._flights.is_full and not (self._flights and self.core.has_to_wait(ahead))
+
+    def _take(self, delta: StepDelta) -> None:
         for slot in delta.preempted_slots:
             client = self._client_of(slot)
             client.preempted_at.append(len(client.output))
@@ -176,19 +203,8 @@ class LocalRing:
         self._desk.forget(delta.finished_slots)
         if step.batch.masks is not None:
             step.batch.masks.fill_with(self._masking)
-        group = step.side_copies
-        aside = None if group is None else self._runner.copies_aside(group.copies)
-        sampled, failed = run_step(self._runner, step.copies, step.batch, aside, step.state_copies)
-        assert not failed
-        report, outputs = self.core.commit(step, sampled, failed)
-        if self._step_seconds is not None and self.core.drafting is not None:
-            self.core.drafting.take_duration(step, self._step_seconds)
-        self.scheduler.update(WORKER, scheduler_delta.parse_report(worker_delta.build_report(report)), 0.0)
-        if group is not None:
-            self.scheduler.fence_ended(WORKER, group.fence, failed=False)
-        self.scheduler.check_integrity()
-        self.core.table.check_integrity()
-        self._put_out(outputs)
+        self.num_beside += bool(self._flights)
+        self._flights.start(step)
 
     def _place(self, message: scheduler_pb2.NewRequestData) -> None:
         request = worker_delta.parse_new_request(message, self._runner.info)

@@ -120,7 +120,10 @@ def test_the_environment_names_the_rank() -> None:
         ({"RANK": "2"}, "names rank 2 of 2"),
         ({"RANK": "x"}, "names no rank"),
         ({"MASTER_PORT": "99999"}, "names no rank"),
-        ({"WORLD_SIZE": "4", "RANK": "3"}, "names 4 ranks, and --tensor-parallel 2"),
+        (
+            {"WORLD_SIZE": "4", "RANK": "3"},
+            "names 4 ranks, and --tensor-parallel times --pipeline-parallel is 2",
+        ),
     ],
 )
 def test_a_place_that_cannot_be_is_refused(change: dict[str, str], words: str) -> None:

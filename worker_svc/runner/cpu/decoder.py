@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,17 +47,21 @@ class FusedDecoder(nn.Module):
     Weights may be whole numbers, each of a layer's four by itself."""
 
     def __init__(
-        self, layers: nn.ModuleList, kernels: Kernels, ranks: MemoryCommunicator | None = None
+        self,
+        layers: Sequence[nn.Module],
+        kernels: Kernels,
+        ranks: MemoryCommunicator | None = None,
+        first: int = 0,
     ) -> None:
         """NotFusableError if the layers are not of a known kind. Their own weights are not kept. ranks: who has the
-        other heads and columns; None: all are here."""
+        other heads and columns; None: all are here. first: number of the first of them in the model."""
         super().__init__()
         # All of them ahead of any: a layer that is packed loses its weights.
         for layer in layers:
             check_layer(layer)
-        first: Any = layers[0]
-        self._kernels, self._ranks = kernels, ranks
-        self._call = make_call(first)
+        example: Any = layers[0]
+        self._kernels, self._ranks, self._first = kernels, ranks, first
+        self._call = make_call(example)
         self._layers = [pack_layer(layer) for layer in layers]
         self._cache: KVCache | None = None
         self._structs = (LayerCall * len(self._layers))()
@@ -80,7 +85,7 @@ class FusedDecoder(nn.Module):
         batch = attention.current()
         if batch.cache is not self._cache:
             self._point_to(batch.cache)
-        batch.layers_called.update(range(len(self._layers)))
+        batch.layers_called.update(range(self._first, self._first + len(self._layers)))
         hidden = hidden_states.clone(memory_format=torch.contiguous_format)
         cosines, sines = (part.to(hidden.dtype).contiguous() for part in position_embeddings)
         self._use_tables(batch)
@@ -110,7 +115,7 @@ class FusedDecoder(nn.Module):
         if not (batch.of_layers or self._has_tables):
             return
         for index, struct in enumerate(self._structs):
-            own = batch.for_layer(index)
+            own = batch.for_layer(self._first + index)
             is_spine = own is batch
             struct.block_tables = None if is_spine else own.block_tables.ctypes.data
             struct.block_ids = None if is_spine else own.block_ids.data_ptr()
@@ -118,7 +123,8 @@ class FusedDecoder(nn.Module):
 
     def _point_to(self, cache: KVCache) -> None:
         """Writes the structures that the kernel reads, for this cache."""
-        for struct, layer, part in zip(self._structs, self._layers, cache.layers, strict=True):
+        parts = cache.layers[self._first : self._first + len(self._layers)]
+        for struct, layer, part in zip(self._structs, self._layers, parts, strict=True):
             struct.qkv, struct.out = layer.qkv.call, layer.out.call
             struct.gate_up, struct.down = layer.gate_up.call, layer.down.call
             pointers = [None if norm is None else norm.data_ptr() for norm in layer.norms]
@@ -133,7 +139,7 @@ def is_decoder_layer(module: nn.Module) -> bool:
     return is_one_call_layer(module)
 
 
-def can_be_one_call(layers: nn.ModuleList) -> bool:
+def can_be_one_call(layers: Sequence[nn.Module]) -> bool:
     """Whether a `FusedDecoder` can be made of these layers."""
     try:
         for layer in layers:

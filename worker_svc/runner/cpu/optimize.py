@@ -39,6 +39,7 @@ from worker_svc.runner.cpu.unfused import tell_unfused, tell_unpacked
 from worker_svc.runner.model.quantised_experts import QuantisedExperts
 from worker_svc.runner.model.quantised_linear import QuantisedLinear
 from worker_svc.runner.split.communicator import Communicator
+from worker_svc.runner.split.elsewhere import Elsewhere, Entry
 from worker_svc.runner.split.over_gloo import GlooCommunicator
 from worker_svc.runner.split.over_memory import MemoryCommunicator
 from worker_svc.weights.heap import heap_trim
@@ -97,12 +98,17 @@ def decoder_swap(kernels: Kernels, ranks: Communicator | None = None) -> Swap:
     assert ranks is None or isinstance(ranks, MemoryCommunicator), "others cannot be heard within a call"
 
     def swap(module: nn.Module) -> nn.Module | None:
-        if not isinstance(module, nn.ModuleList) or not len(module) or not is_decoder_layer(module[0]):
+        if not isinstance(module, nn.ModuleList):
+            return None
+        numbers = [number for number, layer in enumerate(module) if not isinstance(layer, Elsewhere)]
+        layers = [module[number] for number in numbers]
+        if not layers or not is_decoder_layer(layers[0]):
             return None
         # All ranks or none: what they look at of the last layer differs.
-        if ranks is not None and not ranks.agree(can_be_one_call(module)):
+        if ranks is not None and not ranks.agree(can_be_one_call(layers)):
             raise NotFusableError("a rank's part of the layers is not one that the kernel knows")
-        return nn.ModuleList([FusedDecoder(module, kernels, ranks)])
+        entry = [module[0]] if isinstance(module[0], Entry) else []
+        return nn.ModuleList([*entry, FusedDecoder(layers, kernels, ranks, numbers[0])])
 
     return swap
 

@@ -6,6 +6,7 @@ import logging
 
 import torch
 
+from signalbox.protocol.block_groups import SPINE
 from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.attention.block_rows import shared_memory_for
 from worker_svc.runner.attention.kv_cache import KVCache, bytes_per_block
@@ -121,8 +122,8 @@ class CacheMaker:
         if split is None or self._size.num_blocks is not None:
             return layout
         # All ranks have as many: the least that any of them has room for (RK8).
-        num_blocks = split.ranks.least(layout.num_blocks)
-        shapes, itemsize = self._model.layer_shapes, self._model.dtype.itemsize
+        num_blocks = split.everyone.least(layout.num_blocks)
+        shapes, itemsize = self._model.group_shapes, self._model.dtype.itemsize
         return (
             with_blocks(shapes, num_blocks, self._need, itemsize)
             if has_groups
@@ -131,7 +132,7 @@ class CacheMaker:
 
     def _own_layout(self, batch_class: type[PagedBatch], *, has_groups: bool) -> CacheLayout:
         model, need, num_blocks = self._model, self._need, self._size.num_blocks
-        shapes, itemsize = model.layer_shapes, model.dtype.itemsize
+        shapes, itemsize = model.group_shapes, model.dtype.itemsize
         if num_blocks is not None:
             return (
                 with_blocks(shapes, num_blocks, need, itemsize)
@@ -139,7 +140,11 @@ class CacheMaker:
                 else one_group(shapes, num_blocks)
             )
         num_bytes = self._cache_bytes(batch_class) - self._num_scratch * self._block_bytes()
-        layout = within_bytes(shapes, num_bytes, need, itemsize, self._draft_block_bytes)
+        of_all = bytes_per_block(shapes, need.block_size, model.dtype) + self._draft_block_bytes
+        # Where other stages have the other layers, what there is here is for a part of each block.
+        layout = within_bytes(
+            shapes, num_bytes * of_all // self._block_bytes(), need, itemsize, self._draft_block_bytes
+        )
         if layout is not None and has_groups:
             return layout
         return one_group(shapes, blocks_that_fit(self._block_bytes(), num_bytes))
@@ -150,15 +155,24 @@ class CacheMaker:
             bytes_per_block(model.layer_shapes, self._need.block_size, model.dtype) + self._draft_block_bytes
         )
 
+    def _group_bytes(self, layout: CacheLayout) -> list[int]:
+        """Bytes of a block of each group but the spine, of the layers that are here."""
+        model, size = self._model, self._need.block_size
+        layers = list(zip(layout.of_layers, model.layer_shapes, strict=True))
+        return [
+            bytes_per_block([shape for of, shape in layers if of == number], size, model.dtype)
+            for number in range(SPINE + 1, SPINE + 1 + len(layout.groups))
+        ]
+
     def _check_fits(self, layout: CacheLayout, num_host_blocks: int) -> None:
-        of_groups = sum(group.bytes_per_block for group in layout.groups)
-        spine_bytes = self._block_bytes() - of_groups
-        beside = sum(group.num_blocks * group.bytes_per_block for group in layout.groups)
+        sizes = self._group_bytes(layout)
+        spine_bytes = self._block_bytes() - sum(sizes)
+        beside = sum(group.num_blocks * size for group, size in zip(layout.groups, sizes, strict=True))
         beside += self._num_scratch * self._block_bytes()
-        on_host = sum(group.num_host_blocks * group.bytes_per_block for group in layout.groups)
+        on_host = sum(group.num_host_blocks * size for group, size in zip(layout.groups, sizes, strict=True))
         device, split = self._model.device, self._model.split
         if split is not None:  # the others of this host take as much
-            num_here, of_draft = split.ranks.num_here, self._draft_block_bytes
+            num_here, of_draft = split.everyone.num_here, self._draft_block_bytes
             spine_bytes = (spine_bytes - of_draft) * num_here + of_draft
             beside, on_host = beside * num_here, on_host * num_here
         check_cache_fits(layout.num_blocks, num_host_blocks, spine_bytes, device, beside, on_host)
@@ -169,7 +183,7 @@ class CacheMaker:
             if size.num_bytes is not None:
                 return size.num_bytes
             split = self._model.split
-            return default_cache_bytes(device) // (1 if split is None else split.ranks.num_here)
+            return default_cache_bytes(device) // (1 if split is None else split.everyone.num_here)
         if device.type != "cuda":
             raise ModelLoadError(
                 "gpu_memory_utilization is for a GPU; kv_cache_memory sizes the cache on a CPU."

@@ -11,19 +11,26 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from transformers.modeling_outputs import MoeModelOutputWithPast
 
 
 class CapturedStates:
     """What the base model returned in the forward pass that was captured."""
 
-    def __init__(self) -> None:
-        self.output: Any = None
+    def __init__(self, output: Any = None) -> None:
+        """output: what is known of it, where others ran the model."""
+        self.output = output
 
     @property
     def hidden(self) -> torch.Tensor:
         """[T, H] after the final norm."""
         assert self.output is not None, "the model has run"
         return self.output.last_hidden_state[0]  # type: ignore[no-any-return]
+
+
+def base_of(module: Any) -> Any:
+    """The base model of a causal one: all but its head."""
+    return getattr(module, _base_name(module))
 
 
 class ModelHead:
@@ -52,6 +59,11 @@ class ModelHead:
             yield captured
         finally:
             handle.remove()
+
+    def logits_of(self, states: torch.Tensor) -> torch.Tensor:
+        """`[n, V]` logits, in the model's dtype, of states `[n, H]` behind the final norm that others have computed."""
+        captured = CapturedStates(MoeModelOutputWithPast(last_hidden_state=states[None]))
+        return self.logits(captured, torch.arange(len(states), device=states.device))
 
     def logits(self, captured: CapturedStates, queries: torch.Tensor) -> torch.Tensor:
         """`[n, V]` logits, in the model's dtype, of the query tokens `queries` `[n]`."""

@@ -75,6 +75,13 @@ class LoadedModel:
     """Which of its rope's factors were chosen by `max_model_len`; empty: there was no choice."""
     split: Split | None = None
     """This rank's part of it; None: it is here as a whole."""
+    shapes_of_all: list[LayerShape] = field(default_factory=list)
+    """`layer_shapes` of a model whose other layers are at other ranks; empty: all are here."""
+
+    @property
+    def group_shapes(self) -> list[LayerShape]:
+        """What all layers keep, wherever they are: by these blocks are counted."""
+        return self.shapes_of_all or self.layer_shapes
 
 
 def load_model(
@@ -123,7 +130,7 @@ def load_model(
         logger.info("%d layers keep latents instead of keys and values", num_latent)
     config = module.config
     # First of all: what has no such attention is refused with that reason.
-    shapes = layer_shapes(module, chosen_device, {layer.layer_idx for layer in recurrent})
+    shapes = layer_shapes(module, chosen_device, {layer.layer_idx for layer in recurrent}, split)
     rope = fix_rope(module, max_model_len or config.max_position_embeddings)
     return LoadedModel(
         module=module,
@@ -141,6 +148,7 @@ def load_model(
         state_layout=layout_of(recurrent),
         rope=rope,
         split=split,
+        shapes_of_all=[] if split is None else split.shapes_of_all(shapes),
     )
 
 
@@ -168,9 +176,11 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
 
 
 @torch.inference_mode()
-def layer_shapes(module: Any, device: torch.device, recurrent: Set[int] = frozenset()) -> list[LayerShape]:
+def layer_shapes(
+    module: Any, device: torch.device, recurrent: Set[int] = frozenset(), split: Split | None = None
+) -> list[LayerShape]:
     """KV shapes of all layers, as the model hands them to an attention function when it runs one token; those of the
-    `recurrent` ones, and of layers that mix no tokens, are empty.
+    `recurrent` ones, of layers that mix no tokens, and of those that other ranks have by `split`, are empty.
 
     ModelLoadError if another layer calls none: then it would not read the paged cache either.
     """
@@ -187,7 +197,8 @@ def layer_shapes(module: Any, device: torch.device, recurrent: Set[int] = frozen
         raise ModelLoadError(f"model_type {family!r} has recurrent layers alone, none that attends.")
     num_layers = int(module.config.num_hidden_layers)
     without = recurrent | (mixing_nothing(module.config) if recurrent else set())
-    missing = sorted(set(range(num_layers)) - shapes.keys() - without)
+    here = set(range(num_layers)) if split is None or split.stage is None else set(split.stage.layers)
+    missing = sorted(here - shapes.keys() - without)
     if missing:
         raise ModelLoadError(
             f"model_type {family!r} does not use the attention interface in layer {missing[0]} "
@@ -254,18 +265,18 @@ def _load_module(
         config = _read_config(model_dir, text_config)
         model_class = _model_class(config, kind)
         if split is not None:
+            if split.num_stages > 1 and kind != HeadKind.WORDS:
+                raise ModelLoadError(
+                    "pipeline_parallel is for models that generate, and this one has labels."
+                )
             source = split.localise(config, source)
+            model_class = split.class_of(model_class)
         if quantization != Quantization.NONE:
             round_matrix = rounding(native_kernels())
             kept = KeptWeights(quantization, _without_numbers(model_class, config), fits, round_matrix)
             if source.scheme is not None or quantization != Quantization.AUTO:
                 source = with_stacks(source, kept.experts)
-        if split is None:
-            num_here, available = 1, available_bytes(device)
-        else:  # ahead of what any rank loads: `least` waits for all
-            num_here, available = split.ranks.num_here, split.ranks.least(available_bytes(device))
-        needed = served_bytes(source, dtype, kept) * num_here
-        check_weights_fit(model_dir, needed, dtype, available)
+        _check_memory(model_dir, source, dtype, device, kept, split)
         weights = LazyWeights(source, dtype, kept, model_class._keep_in_fp32_modules_strict or ())
         with sharing_threads():
             module, report = model_class.from_pretrained(
@@ -301,6 +312,23 @@ def _load_module(
     if split is not None:
         split.join(module, splits_head=splits_head)
     return module, num_kept, told
+
+
+def _check_memory(
+    model_dir: Path,
+    source: WeightSource,
+    dtype: torch.dtype,
+    device: torch.device,
+    kept: KeptWeights | None,
+    split: Split | None,
+) -> None:
+    """ModelLoadError where the weights do not fit, with those of the other ranks of this host."""
+    if split is None:
+        num_here, available = 1, available_bytes(device)
+    else:  # ahead of what any rank loads: `least` waits for all
+        everyone = split.everyone
+        num_here, available = everyone.num_here, everyone.least(available_bytes(device))
+    check_weights_fit(model_dir, served_bytes(source, dtype, kept) * num_here, dtype, available)
 
 
 def served_bytes(source: WeightSource, dtype: torch.dtype, kept: KeptWeights | None) -> int:

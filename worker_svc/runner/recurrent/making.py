@@ -50,7 +50,7 @@ def make_store(
         )
     available = available_bytes(model.device)
     if model.split is not None:  # all ranks keep as many: the least that any of them has room for (RK8)
-        available = model.split.ranks.least(available) // model.split.ranks.num_here
+        available = model.split.everyone.least(available) // model.split.everyone.num_here
     width = int(model.module.config.get_text_config().hidden_size)
     num_versions = most_in_flight + 1 + (num_drafts > 0)
     row_bytes = layout.bytes_per_row + layout.bytes_of_drafts(num_drafts, width)

@@ -55,7 +55,7 @@ class Sums:
         """Once more where modules were swapped for others."""
         for name in self._names:
             layers = self._module.get_submodule(name.rsplit(".", 2)[0])
-            if isinstance(layers[0], FusedDecoder):  # type: ignore[index]
+            if isinstance(layers[-1], FusedDecoder):  # type: ignore[index]
                 return  # it sums by itself
             part: Any = self._module.get_submodule(name)
             if getattr(part, "is_summed", False):

@@ -2,44 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import torch
+
+from worker_svc.runner.attention.kv_cache import NO_KV, LayerShape
+from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.split.communicator import Communicator
+from worker_svc.runner.split.elsewhere import staged
+from worker_svc.runner.split.links import StageLink
 from worker_svc.runner.split.plan import SplitPlan, localise, plan_of
 from worker_svc.runner.split.reduced import SplitHead, Sums
 from worker_svc.runner.split.slices import split_source
+from worker_svc.runner.split.stage import Stage, only_of, stage_of
 from worker_svc.weights.source import WeightSource
 
 HEAD = "lm_head"
 
 
 class Split:
-    """One rank's part of a model."""
+    """One rank's part of a model: of a stage's layers, if there are several stages."""
 
-    def __init__(self, ranks: Communicator) -> None:
-        self.ranks = ranks
+    def __init__(
+        self,
+        ranks: Communicator,
+        everyone: Communicator | None = None,
+        stage_number: int = 0,
+        num_stages: int = 1,
+        link: StageLink | None = None,
+    ) -> None:
+        """ranks: those of the same stage. everyone: all ranks; None: there is one stage. link: to the neighbours in the
+        pipeline."""
+        self.ranks, self.everyone = ranks, everyone or ranks
+        self.stage_number, self.num_stages, self.link = stage_number, num_stages, link
+        self.stage: Stage | None = None
+        """The layers that are here, once the config is known; None: all."""
         self._plan: SplitPlan | None = None
         self._sums: Sums | None = None
 
     @property
     def told(self) -> str:
         """For what a result depends on: sums are made in another order than by one process."""
-        return f"{self.ranks.size} ranks"
+        of_stage = f"{self.ranks.size} ranks" if self.is_cut else ""
+        of_stages = f"{self.num_stages} stages" if self.num_stages > 1 else ""
+        return " x ".join(filter(None, (of_stages, of_stage)))
 
-    def localise(self, config: Any, source: WeightSource) -> WeightSource:
-        """Makes the config that of this rank's part, and gives its weights. ModelLoadError where neither can be."""
+    @property
+    def is_cut(self) -> bool:
+        """Each layer is divided among several ranks."""
+        return self.ranks.size > 1
+
+    def localise(self, config: Any, source: WeightSource, *, has_words: bool = True) -> WeightSource:
+        """Makes the config that of this rank's part, and gives its weights. has_words: the head is over words, not
+        labels. ModelLoadError where neither can be."""
+        if self.num_stages > 1:
+            if not has_words:
+                raise ModelLoadError(
+                    "pipeline_parallel is for models that generate, and this one has labels."
+                )
+            has_head = self.stage_number == 0 and self.ranks.rank == 0
+            stage = self.stage = stage_of(
+                config, source, self.stage_number, self.num_stages, has_head=has_head
+            )
+            source = only_of(source, stage)
+        if not self.is_cut:
+            return source
         plan = self._plan = plan_of(config, self.ranks.rank, self.ranks.size)
         localise(config, plan)
         return split_source(source, plan, str(config.model_type))
 
+    def class_of(self, model_class: Any) -> Any:
+        """The class of a model that has this rank's layers alone."""
+        return model_class if self.stage is None else staged(model_class, self.stage)
+
     def join(self, module: Any, *, splits_head: bool) -> None:
         """Has a module of such weights say what the whole one would. splits_head: each rank has a part of the words;
-        not where some of them are labels."""
+        not where some of them are labels, nor where there are stages."""
         plan = self._plan
-        assert plan is not None, "its config was made this rank's"
-        if splits_head and hasattr(module, HEAD):
+        if plan is None:
+            return
+        if splits_head and self.stage is None and hasattr(module, HEAD):
             setattr(module, HEAD, SplitHead(getattr(module, HEAD), plan, self.ranks))
         self._sums = Sums(module, plan, self.ranks)
         self._sums.attach()
@@ -47,7 +91,30 @@ class Split:
     @contextmanager
     def swapping(self) -> Iterator[None]:
         """Meanwhile modules are swapped for others of the same part, and compared with them: nothing is summed."""
-        assert self._sums is not None, "the module has been joined"
-        with self._sums.paused():
+        with nullcontext() if self._sums is None else self._sums.paused():
             yield
-        self._sums.attach()
+        if self._sums is not None:
+            self._sums.attach()
+
+    def shapes_of_all(self, shapes: Sequence[LayerShape]) -> list[LayerShape]:
+        """What the layers of all stages keep; `shapes` are those of ours, and nothing for the others."""
+        if self.stage is None:
+            return list(shapes)
+        numbers = torch.tensor([_numbers_of(shape) for shape in shapes], dtype=torch.int64)
+        if self.ranks.rank:  # one rank of each stage says it
+            numbers.zero_()
+        return [_shape_of(row) for row in self.everyone.sum(numbers).tolist()]
+
+
+def _numbers_of(shape: LayerShape) -> list[int]:
+    """A shape as numbers, all 0 where it keeps nothing."""
+    kind, reach = shape.sees or (0, 0)
+    assert shape.shares is None, "a family whose layers share keys is served by one stage"
+    return [shape.num_kv_heads, shape.key_dim, shape.value_dim, int(shape.values_in_keys), int(kind), reach]
+
+
+def _shape_of(numbers: list[int]) -> LayerShape:
+    heads, key_dim, value_dim, values_in_keys, kind, reach = numbers
+    if not heads:
+        return NO_KV
+    return LayerShape(heads, key_dim, value_dim, bool(values_in_keys), (kind, reach) if reach else None)

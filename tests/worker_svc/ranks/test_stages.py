@@ -1,0 +1,172 @@
+"""A model whose layers are at two stages gives the tokens that it gives in one process (RK12 to RK15)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.worker_svc.drafting.local_ring import LocalRing
+from tests.worker_svc.ranks.groups import group, settings_for
+from tests.worker_svc.ranks.test_group_tokens import alone, play, preset
+from tests.worker_svc.runner.reference import EPSILON, assert_near_the_best, load_reference, make_prompts
+from tools.make_random_model import PRESETS, make_model
+from worker_svc.ranks.pipeline import PipelineRunner
+from worker_svc.runner.attention.attention import native_kernels
+from worker_svc.runner.cpu.decoder import FusedDecoder
+from worker_svc.runner.split.stage import STAGED, Stage, even_ranges
+
+__all__ = ["preset"]
+pytestmark = pytest.mark.timeout(300)
+TWO = {"tensor_parallel": 1, "pipeline_parallel": 2}
+SOME = {"tiny-phi3", "tiny-llama4", "tiny-cohere2"}
+MATRIX = [
+    ("tiny-llama", 2, 0, {"num_blocks": 36}),
+    ("tiny-qwen3-moe", 1, 4, {"num_blocks": 36, "speculative": "ngram:4"}),
+    ("tiny-gemma3", 2, 4, {"num_blocks": 36, "speculative": "ngram:4", "num_host_blocks": 64}),
+    ("tiny-gpt-oss", 4, 0, {"num_blocks": 36, "num_host_blocks": 64}),
+    ("tiny-llama", 2, 4, {"speculative": "ngram:4", "tensor_parallel": 2}),
+    pytest.param("tiny-deepseek-v3", 2, 0, {"num_blocks": 36}, marks=pytest.mark.soak),
+    pytest.param("tiny-mixtral", 4, 4, {"speculative": "ngram:4", "num_blocks": 36}, marks=pytest.mark.soak),
+    pytest.param("tiny-olmo2", 1, 0, {"tensor_parallel": 2, "collectives": "gloo"}, marks=pytest.mark.soak),
+    pytest.param("tiny-llama4", 2, 0, {"num_blocks": 36, "num_host_blocks": 64}, marks=pytest.mark.soak),
+    pytest.param("tiny-phi3", 4, 4, {"speculative": "ngram:4", "num_blocks": 36}, marks=pytest.mark.soak),
+]
+
+
+def family_of(preset_name: str) -> str:
+    config_class, settings = PRESETS[preset_name]
+    return str(config_class(**settings).model_type)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in SOME else pytest.param(name, marks=pytest.mark.soak)
+        for name in PRESETS
+        if family_of(name) in STAGED and name.startswith("tiny")
+    ],
+)
+def test_greedy_tokens_of_two_stages_are_transformers_own(name: str, tmp_path: Path) -> None:
+    """RK12: every family that is said to be served so."""
+    path = make_model(name, tmp_path, seed=1)
+    prompts = make_prompts((17, 40, 5))
+    with group(path, **TWO) as (runner, _):
+        ring = LocalRing(runner, None, depth=2, num_seqs=4)
+        clients = [ring.submit(prompt, 12) for prompt in prompts]
+        ring.run()
+    reference = load_reference(path)
+    ties = sum(assert_near_the_best(reference, client.prompt, client.output, EPSILON) for client in clients)
+    assert ties <= 1
+    assert ring.num_beside > 8, "steps waited for each other"
+
+
+@pytest.mark.parametrize(("name", "depth", "num_drafts", "settings"), MATRIX)
+def test_tokens_of_two_stages_are_those_of_one(
+    preset: Any, name: str, depth: int, num_drafts: int, settings: dict[str, Any]
+) -> None:
+    """RK13: drafts, preemptions, host tier, drawn tokens, log-probabilities of prompts, ranks within stages."""
+    path = preset(name)
+    wanted = play(*alone(path, **(settings | {"tensor_parallel": 1})), depth, num_drafts)
+    with group(path, **(TWO | settings)) as (runner, drafter):
+        clients = play(runner, drafter, depth, num_drafts)
+    if settings.get("num_blocks"):
+        assert sum(len(client.preempted_at) for client in clients), "nobody gave way"
+    assert clients[4].output == wanted[4].output
+    assert clients[5].prompt_logprobs == pytest.approx(wanted[5].prompt_logprobs, abs=1e-3)
+    reference = load_reference(path)
+    ties = sum(
+        assert_near_the_best(reference, client.prompt, client.output, EPSILON)
+        for client in (*clients[:4], clients[5])
+    )
+    assert ties <= 1
+
+
+def test_each_stage_has_its_layers_alone(preset: Any) -> None:
+    """RK12, RK15: the blocks are those of all layers, and memory is taken for some."""
+    path = preset("tiny-gemma3")
+    whole, _ = alone(path)
+    with group(path, **TWO) as (runner, _):
+        assert isinstance(runner, PipelineRunner)
+        assert runner.info.num_lanes == 2
+        assert (runner.info.groups, runner.info.num_blocks) == (whole.info.groups, whole.info.num_blocks)
+        shapes, all_shapes = runner.model.layer_shapes, runner.model.group_shapes
+        assert [bool(shape.elements) for shape in shapes] == [
+            n in runner.stage.layers for n in range(len(shapes))
+        ]
+        assert all(shape.elements for shape in all_shapes)
+        held = sum(weight.numel() for weight in runner.model.module.parameters())
+        assert held < sum(weight.numel() for weight in whole.model.module.parameters())  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(
+    not torch.cpu._is_avx512_bf16_supported(), reason="the fused layers need products of bfloat16"
+)
+def test_stages_run_their_layers_in_one_call_each(preset: Any) -> None:
+    """RK12: in bfloat16, with the tokens of one process."""
+    path, settings = preset("qwen3-60m"), {"dtype": "bfloat16"}
+    if native_kernels() is None:
+        pytest.skip("there are no native kernels")
+    prompts = make_prompts((17, 40, 5))
+    outputs = []
+    for parts in ({"tensor_parallel": 1}, TWO):
+        runner, _ = alone(path, **settings) if parts == {"tensor_parallel": 1} else (None, None)
+        if runner is not None:
+            outputs.append(_greedy(runner, prompts))
+            continue
+        with group(path, **(settings | parts)) as (leading, _):
+            assert isinstance(leading.model.module.model.layers[-1], FusedDecoder)
+            outputs.append(_greedy(leading, prompts))
+    assert outputs[0] == outputs[1]
+
+
+def _greedy(runner: Any, prompts: list[list[int]]) -> list[list[int]]:
+    ring = LocalRing(runner, None, depth=2, num_seqs=4)
+    clients = [ring.submit(prompt, 12) for prompt in prompts]
+    ring.run()
+    return [client.output for client in clients]
+
+
+def test_layers_are_divided_by_what_they_cost() -> None:
+    """RK12: the head is the first stage's, and counts."""
+    assert even_ranges([1.0] * 8, 4, 0.0) == [(0, 2), (2, 4), (4, 6), (6, 8)]
+    assert even_ranges([1.0] * 8, 2, 4.0) == [(0, 2), (2, 8)]
+    assert even_ranges([1.0] * 3, 3, 100.0) == [(0, 1), (1, 2), (2, 3)]
+    assert even_ranges([5.0, 1.0, 1.0, 1.0], 2, 0.0) == [(0, 1), (1, 4)]
+
+
+def test_weights_of_a_stage() -> None:
+    """RK12."""
+    first, last = Stage(0, 2, 0, 2, True), Stage(1, 2, 2, 4)
+    names = ("model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight", "lm_head.weight")
+    assert [first.has(name) for name in names] == [True] * 3
+    assert [last.has(name) for name in names] == [False] * 3
+    assert last.has("model.norm.weight") and not first.has("model.norm.weight")
+    assert last.has("model.layers.2.input_layernorm.weight")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "reason"),
+    [
+        ("tiny-llama", {"pipeline_parallel": 9}, "pipeline_parallel is 9, and the model has"),
+        (
+            "hybrid-qwen3-next",
+            {},
+            "pipeline_parallel: model_type 'qwen3_next' is not served by several stages",
+        ),
+    ],
+)
+def test_what_is_not_divided_so_is_refused(
+    preset: Any, name: str, settings: dict[str, Any], reason: str
+) -> None:
+    """RK9."""
+    with pytest.raises(Exception, match=reason), group(preset(name), **(TWO | settings)):
+        pass
+
+
+def test_settings_name_what_does_not_go_with_stages(tmp_path: Path) -> None:
+    """RK9."""
+    with pytest.raises(ValueError, match="--device does not go with --pipeline-parallel"):
+        settings_for(tmp_path, device="cuda", **TWO)

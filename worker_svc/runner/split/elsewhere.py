@@ -1,0 +1,101 @@
+"""What stands in a stage's model for the layers and ends that other stages have: transformers' own code runs as ever,
+and passes over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from worker_svc.runner.model.head import base_of
+from worker_svc.runner.split.stage import Stage
+
+
+class Elsewhere(nn.Module):
+    """A layer that another stage has."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        """What a model asks of `layer` besides calling it is told here, too."""
+        super().__init__()
+        for name, value in vars(layer).items():
+            if not name.startswith("_") and isinstance(value, int | float | str | None):
+                setattr(self, name, value)
+
+    def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        """`[1, T, H]` as they are."""
+        return hidden_states
+
+
+class Entry(Elsewhere):
+    """Stands for the first layer of a stage but the first one: gives what has come from the stage before."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__(layer)
+        self._received: torch.Tensor | None = None
+
+    @contextmanager
+    def receiving(self, states: torch.Tensor) -> Iterator[None]:
+        """Meanwhile these `[T, H]` are what has come."""
+        self._received = states[None]
+        try:
+            yield
+        finally:
+            self._received = None
+
+    def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        """What has come `[1, T, H]`; what it is called with where nothing has, for a stage that is looked at alone."""
+        return hidden_states if self._received is None else self._received
+
+
+class NoEmbedding(nn.Module):
+    """The embedding of a stage but the first one: numbers that differ by token, for a stage that is looked at alone."""
+
+    def __init__(self, hidden_size: int, padding_idx: int | None, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.padding_idx, self._hidden_size, self._dtype = padding_idx, hidden_size, dtype
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """None: models ask for its device and type alone."""
+        return torch.empty(0, dtype=self._dtype)
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """`[1, T]` to `[1, T, H]`."""
+        steps = torch.arange(1, self._hidden_size + 1, device=token_ids.device, dtype=torch.float32)
+        return torch.sin((token_ids[..., None] % 997 + 1) * steps * 0.37).to(self._dtype)
+
+
+def staged(model_class: Any, stage: Stage) -> Any:
+    """The class of a model that has the modules of a stage alone, from the moment that it is made: nothing else takes
+    memory, or is looked for in a checkpoint."""
+
+    def build(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+        if not (stage.is_first and stage.has_head):
+            config.tie_word_embeddings = False  # one of them is not here
+        model_class.__init__(self, config, *args, **kwargs)
+        leave_out_others(self, stage)
+
+    return type(
+        model_class.__name__, (model_class,), {"__init__": build, "__module__": model_class.__module__}
+    )
+
+
+def leave_out_others(module: Any, stage: Stage) -> None:
+    """Takes away what other stages have."""
+    base = base_of(module)
+    for number, layer in enumerate(base.layers):
+        if number not in stage.layers:
+            base.layers[number] = Elsewhere(layer)
+    if not stage.is_first:
+        base.layers[0] = Entry(base.layers[0])
+        embedding = base.embed_tokens
+        base.embed_tokens = NoEmbedding(
+            module.config.hidden_size, getattr(embedding, "padding_idx", None), embedding.weight.dtype
+        )
+    if not stage.is_last:
+        base.norm = nn.Identity()
+    if not stage.has_head:
+        module.lm_head = nn.Identity()

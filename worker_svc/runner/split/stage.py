@@ -1,0 +1,116 @@
+"""Which layers of a model a stage of a pipeline has (RK12)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.split.plan import DIVIDED
+from worker_svc.weights.source import WeightSource
+
+LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+EMBEDDING, NORM, HEAD = "embed_tokens.", "norm.", "lm_head."
+STAGED = DIVIDED - {"gemma4_text", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"}
+"""Families that are compared with one process. Those left out hand more from layer to layer than hidden states, or keep
+recurrent states, which so far are rank 0's to say."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One of `size` stages: layers `[first, end)`."""
+
+    number: int
+    size: int
+    first: int
+    end: int
+    has_head: bool = False
+    """Whether logits are made here: at rank 0, where tokens are chosen."""
+
+    @property
+    def is_first(self) -> bool:
+        """Its states come from tokens."""
+        return self.number == 0
+
+    @property
+    def is_last(self) -> bool:
+        """Its states go back to rank 0, behind the last norm."""
+        return self.number == self.size - 1
+
+    @property
+    def layers(self) -> range:
+        """Numbers of its layers in the model."""
+        return range(self.first, self.end)
+
+    def has(self, name: str) -> bool:
+        """Whether a weight of that name is needed here."""
+        layer = LAYER.search(name)
+        if layer:
+            return int(layer[1]) in self.layers
+        if EMBEDDING in name:
+            return self.is_first
+        if HEAD in name:
+            return self.has_head
+        return self.is_last or NORM not in name
+
+
+def stage_of(config: Any, source: WeightSource, number: int, size: int, *, has_head: bool) -> Stage:
+    """The stage `number` of a text model. ModelLoadError where it cannot be divided so."""
+    family, num_layers = str(config.model_type), int(config.num_hidden_layers)
+    if family not in STAGED:
+        raise ModelLoadError(f"pipeline_parallel: model_type {family!r} is not served by several stages.")
+    if size > num_layers:
+        raise ModelLoadError(f"pipeline_parallel is {size}, and the model has {num_layers} layers.")
+    costs, of_head = costs_of(source, num_layers)
+    first, end = even_ranges(costs, size, of_head)[number]
+    return Stage(number, size, first, end, has_head)
+
+
+def costs_of(source: WeightSource, num_layers: int) -> tuple[list[float], float]:
+    """What a step reads of each layer, and of the head: bytes of their weights, as they are stored."""
+    costs, head, embedding = [0.0] * num_layers, 0.0, 0.0
+    for name, weight in source.weights.items():
+        layer = LAYER.search(name)
+        if layer and int(layer[1]) < num_layers:
+            costs[int(layer[1])] += weight.stored_bytes
+        elif HEAD in name:
+            head += weight.stored_bytes
+        elif EMBEDDING in name:
+            embedding += weight.stored_bytes
+    return costs, head or embedding
+
+
+def even_ranges(costs: Sequence[float], size: int, of_head: float) -> list[tuple[int, int]]:
+    """Layers `[first, end)` of each stage, one at least, such that the stage that costs most costs as little as can be;
+    the first has the head besides. Of those, the earlier stages have as many layers as they can."""
+    num_layers = len(costs)
+    ends = [0.0]
+    for cost in costs:
+        ends.append(ends[-1] + cost)
+    # least[s][n]: of the dearest among stages s and later, which have layers n and later.
+    least: list[list[tuple[float, int]]] = [[(float("inf"), 0)] * (num_layers + 1) for _ in range(size + 1)]
+    least[size][num_layers] = (0.0, num_layers)
+    for stage in reversed(range(size)):
+        for first in range(num_layers):
+            options = [
+                (
+                    max(ends[end] - ends[first] + (of_head if stage == 0 else 0.0), least[stage + 1][end][0]),
+                    end,
+                )
+                for end in range(first + 1, num_layers + 1)
+            ]
+            least[stage][first] = min(options, key=lambda option: (option[0], -option[1]))
+    ranges, first = [], 0
+    for stage in range(size):
+        end = least[stage][first][1]
+        ranges.append((first, end))
+        first = end
+    return ranges
+
+
+def only_of(source: WeightSource, stage: Stage) -> WeightSource:
+    """The weights that a stage has."""
+    weights: Mapping[str, Any] = source.weights
+    return replace(source, weights={name: each for name, each in weights.items() if stage.has(name)})
