@@ -30,7 +30,7 @@ all wait for each other on the way, so that they end together."""
 HUNG_S, HUNG_FACTOR = 30.0, 20.0
 """A call within which ranks have not added up for so long, and so many times as long as ever before, hangs."""
 HUNG_STAGE_S = 300.0
-"""The same of a pipeline, whose stages say nothing while they compute."""
+"""`HUNG_S` of a pipeline, whose stages say nothing while they compute."""
 STUCK_S = 1.0
 """So long rank 0 may go on with a call that another rank has failed in: then it waits for that one."""
 

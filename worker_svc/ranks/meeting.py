@@ -30,7 +30,7 @@ class Parts:
     """Into how many parts a model is divided: its layers among stages, each layer among the ranks of its stage."""
 
     num_ranks: int
-    """Of each stage."""
+    """Ranks of each stage."""
     num_stages: int = 1
 
     @classmethod

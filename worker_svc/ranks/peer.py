@@ -36,7 +36,7 @@ class Peer:
         self.done: ranks_pb2.RankDone | None = None
         """What it said last of a call, or of its loading."""
         self.all_done: dict[int, ranks_pb2.RankDone] = {}
-        """By call, what it has said and nobody has read."""
+        """What it has said of calls and nobody has read, by their numbers."""
         self.done_s = 0.0
         """When it said that."""
         self.is_loaded = False

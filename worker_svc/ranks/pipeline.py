@@ -45,7 +45,7 @@ class StageRunner(RankRunner):
         return self._split.link
 
     @torch.inference_mode()
-    def pass_on(self, batch: Batch) -> torch.Tensor:
+    def run_stage(self, batch: Batch) -> torch.Tensor:
         """Our part of a batch: what the stage before has sent, if there is one, goes through our layers and on to the
         next. Returns the states `[T, H]`. Where we fail, the stages behind hear of it in their place (RK14)."""
         shape = (len(batch.token_ids), int(self.model.module.config.hidden_size))
@@ -76,7 +76,7 @@ class FollowingStage(FollowingRunner, StageRunner):
 
     def follow(self, batch: Batch) -> bytes:
         """Our part of a batch. From the last stage, what rank 0 wants of the states: bytes of `[n, H]`."""
-        states = self.pass_on(batch)
+        states = self.run_stage(batch)
         if not self.stage.is_last or self.ranks.rank:
             return b""
         chosen = states[self._to_device(wanted_of(batch))].contiguous()
@@ -117,7 +117,7 @@ class PipelineRunner(LeadingRunner, StageRunner):
         if batch.masks is not None:
             batch.masks.start()
         call = ranks_pb2.RankCall(execute=self._codec.write_batch(batch))
-        begun = self._leader.begin(call, lambda: self.pass_on(batch), lambda: self.digest)
+        begun = self._leader.begin(call, lambda: self.run_stage(batch), lambda: self.digest)
         return PassingBatch(batch, begun)
 
     def collect(self, launched: PassingBatch) -> Sampled:

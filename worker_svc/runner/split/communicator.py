@@ -76,7 +76,7 @@ class Communicator(ABC):
 
 
 class LoneCommunicator(Communicator):
-    """Of a rank that has nobody to say anything to."""
+    """The communicator of a rank that has nobody to say anything to."""
 
     def __init__(self) -> None:
         super().__init__(0, 1, 1)

@@ -59,7 +59,7 @@ class NoEmbedding(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """None: models ask for its device and type alone."""
+        """An empty tensor: models ask for its device and type alone."""
         return torch.empty(0, dtype=self._dtype)
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
