@@ -17,6 +17,7 @@ from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.state import DISPLACED, SlotState
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.displacement import excessive_row
+from scheduler_svc.core.step.turn_share import turn_share
 from signalbox.protocol.block_groups import SPINE
 
 
@@ -55,6 +56,8 @@ class StepCapacity:
         self.worker, self.config, self.now = worker, config, now
         self.num_left = self._num_whole = num_tokens
         """Tokens for prompts."""
+        self._is_shared = len(worker.table.lanes) == 1 or not config.enable_chunked_prefill
+        """The step has its share of the prompts alone, or has all that it may."""
         self.num_withheld = 0
         """Tokens that `cut` took away, which are there for rows that decode."""
         self.is_cut = False
@@ -113,6 +116,9 @@ class StepCapacity:
     def take_chunk(self, slot: int) -> int:
         """Tokens of the next chunk of `slot`, at least one. They are taken."""
         table = self.worker.table
+        if not self._is_shared:
+            self.num_left = min(self.num_left, turn_share(self.worker, slot))
+            self._is_shared = True
         lacking = int(table.target[slot]) - int(table.num_sent[slot])
         threshold = self.config.long_prefill_token_threshold or self.num_left
         length = min(lacking, self.num_left, threshold)

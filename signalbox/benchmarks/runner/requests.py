@@ -35,9 +35,9 @@ class Requests:
         """Slots that have output."""
         return np.flatnonzero(self.num_computed >= self.num_prompt).astype(np.int32)
 
-    def batch(self, chunks: list[tuple[int, int]]) -> Batch:
-        """The step that decodes whoever can, and computes (slot, length) of prompts."""
-        decode = self.decoding
+    def batch(self, chunks: list[tuple[int, int]], rows: I32 | None = None) -> Batch:
+        """The step that decodes `rows`, None: whoever can, and computes (slot, length) of prompts."""
+        decode = self.decoding if rows is None else rows
         slots = np.concatenate([decode, np.array([slot for slot, _ in chunks], np.int32)])
         lengths = np.concatenate([np.ones(len(decode), np.int32), np.array([n for _, n in chunks], np.int32)])
         starts = self.num_computed[slots]

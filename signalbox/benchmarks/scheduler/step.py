@@ -73,7 +73,7 @@ def run(load: Load) -> Times:
 
 def _take_turn(load: Load, scheduler: Scheduler, table: Table, times: Times) -> None:
     """Sends what can be sent to one worker, and takes in its oldest report."""
-    while len(table.worker.records) < load.inflight:
+    while len(table.worker.records) < table.worker.limits.max_inflight_steps:
         step = times.measure("schedule", lambda: scheduler.schedule(table.name, 0.0))
         assert isinstance(step, StepDecision)
         raw = times.measure("encode", lambda step=step: delta.build_step(step, 1).SerializeToString())  # type: ignore[misc]
@@ -136,7 +136,7 @@ def summarize(load: Load, times: Times) -> dict[str, float]:
         "inflight": load.inflight,
     }
     line |= {"prompt_tokens": load.prompt_tokens, "waiting": load.waiting, "steps": load.steps}
-    line["tables"], line["groups"] = load.tables, load.groups
+    line["tables"], line["groups"], line["lanes"] = load.tables, load.groups, load.lanes
     columns = {part: np.array(values) for part, values in times.parts.items()}
     count = load.steps * load.tables
     columns["total"] = np.sum([values[:count] for values in columns.values()], axis=0)
@@ -171,6 +171,9 @@ def main() -> None:
     parser.add_argument(
         "--groups", type=int, default=0, help="groups of blocks beside the spine, of windows of 512"
     )
+    parser.add_argument(
+        "--lanes", type=int, default=1, help="lanes of each worker: a step is the turn of one"
+    )
     parser.add_argument("--prompt-tokens", type=int, default=512, help="prompt length, plus (i mod 16)")
     parser.add_argument("--waiting", type=int, default=0, help="requests that wait meanwhile")
     parser.add_argument(
@@ -200,6 +203,7 @@ def main() -> None:
             arguments.steps,
             arguments.tables,
             arguments.groups,
+            arguments.lanes,
         )
         if arguments.admission:
             for cached in (False, True):

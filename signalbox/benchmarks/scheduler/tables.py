@@ -43,6 +43,8 @@ class Load:
     """Workers, each with a table of its own; their steps come in turn."""
     groups: int = 0
     """Groups of blocks beside the spine, of layers that look back `REACH` positions."""
+    lanes: int = 1
+    """Lanes of each worker: a step is the turn of one."""
 
     @property
     def tokens_per_step(self) -> int:
@@ -139,6 +141,7 @@ def _fill(load: Load, scheduler: Scheduler, name: str) -> Table:
         1 << 30,
         load.speculative,
         groups=(group,) * load.groups,
+        num_lanes=load.lanes,
     )
     worker = scheduler.attach_worker(info, None, 0.0)
     for pool in worker.pools:
@@ -153,12 +156,18 @@ def _fill(load: Load, scheduler: Scheduler, name: str) -> Table:
 def _start_all(load: Load, scheduler: Scheduler, table: Table) -> None:
     for number in range(load.running):
         scheduler.submit(make_request(f"{table.name}/{number}", load.prompt_tokens + number % 16), 0.0)
-    step = scheduler.schedule(table.name, 0.0)
-    assert step is not None and len(step.started) == load.running
-    for start in step.started:
-        table.echo.place(start.chunk.slot, table.worker.request(start.chunk.slot).num_prompt_tokens)
-    report = scheduler_pb2.ModelRunnerOutput(step_id=step.step_id, num_prefill_tokens=step.num_prefill_tokens)
-    scheduler.update(table.name, delta.parse_report(report), 0.0)
+    worker = table.worker
+    while worker.table.num_running < load.running or worker.table.prefilling:
+        step = scheduler.schedule(table.name, 0.0)
+        assert step is not None
+        report = scheduler_pb2.ModelRunnerOutput.FromString(
+            table.echo.report(step.step_id, worker.records[-1].decode_slots)
+        )
+        report.num_prefill_tokens = step.num_prefill_tokens
+        for chunk in worker.records[-1].chunks:
+            if chunk.is_final:
+                table.echo.place(chunk.slot, worker.request(chunk.slot).num_prompt_tokens)
+        scheduler.update(table.name, delta.parse_report(report), 0.0)
 
 
 def make_request(name: str, num_prompt: int) -> Request:

@@ -85,3 +85,23 @@ def test_a_snapshot_says_whose_lane_a_row_is_of() -> None:
     stray = make_slot(lane=3)
     with pytest.raises(SnapshotError, match="it is of lane 3, of 3"):
         scheduler.attach_worker(make_info(num_lanes=3), WorkerSnapshot(1, 7, [stray]), 0.0)
+
+
+@pytest.mark.parametrize(("num_lanes", "is_chunked"), [(4, True), (4, False), (1, True)])
+def test_prompts_are_cut_for_the_stages(num_lanes: int, is_chunked: bool) -> None:
+    """LA7: into parts of what is left, that become smaller; a prompt that must not be cut, or where there is one lane,
+    has the whole budget."""
+    scheduler = Scheduler(
+        SchedulerConfig(max_num_batched_tokens=4096, enable_chunked_prefill=is_chunked), epoch=1, now=0.0
+    )
+    scheduler.attach_worker(make_info(num_lanes=num_lanes, num_blocks=1024), None, 0.0)
+    scheduler.submit(make_request("a", 3200), 0.0)
+    lengths = [run(scheduler).started[0].chunk.length]
+    while sum(lengths) < 3200:
+        (chunk,) = run(scheduler).chunks
+        lengths.append(chunk.length)
+    if num_lanes == 1 or not is_chunked:
+        assert lengths == [3200]
+        return
+    assert lengths[:2] == [200, 188] and lengths[-2] == 64
+    assert lengths == sorted(lengths, reverse=True)
