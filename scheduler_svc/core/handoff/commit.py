@@ -57,6 +57,8 @@ def take_over(handoff: Handoff, arrived: Arrived, *, may_publish: bool, is_kept:
     table.take_over(slot, arrived.num_computed, arrived.num_output, sealed, started_at)
     if not handoff.has_blocks:
         return
+    # What its windows have passed meanwhile may never have come, and it may need the blocks to go on.
+    worker.leave_behind(np.array([slot]))
     if may_publish:
         _publish(worker, slot, arrived.num_computed)
     if worker.checkpoints is not None:
@@ -66,13 +68,12 @@ def take_over(handoff: Handoff, arrived: Arrived, *, may_publish: bool, is_kept:
 
 
 def _publish(worker: Worker, slot: int, num_computed: int) -> None:
-    """What is written whole can be found by its name. Blocks at the head of a window's table may never have come: the
-    source's window had passed them before they were read."""
+    """What is written whole can be found by its name."""
     table = worker.table
     count = min(num_computed // table.block_size, int(table.num_hashes[slot]))
     worker.pool.publish(table.table(slot)[:count], table.hashes(slot, 0, count))
     for window in worker.windows:
-        first = max(int(window.firsts[slot]), window.first_block(num_computed))
-        blocks = window.blocks[slot, first : max(first, count)]
+        first = int(window.firsts[slot])
+        blocks = window.table(slot)[: max(count - first, 0)]
         if len(blocks):
             window.pool.publish(blocks, table.hashes(slot, first, first + len(blocks)))

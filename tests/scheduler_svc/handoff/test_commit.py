@@ -91,3 +91,19 @@ def test_blocks_that_a_window_passed_before_they_were_read_are_not_found() -> No
     hashes = np.frombuffer(names, HASH_DTYPE)
     assert (pair.b.pool.lookup(hashes) >= 0).sum() == 10
     assert pair.b.windows[0].find(hashes).tolist() == [-1] * 10
+
+
+def test_a_prompt_goes_on_with_the_blocks_that_its_window_has_passed() -> None:
+    """WB1, GR5: the target's group has no block but those of the request's own table."""
+    pair = Pair(attach=False, max_num_batched_tokens=8)
+    pair.attach(A, groups=(BlockGroup(BlockGroupKind.WINDOW, 8, 64),))
+    pair.attach(B, groups=(BlockGroup(BlockGroupKind.WINDOW, 8, 6),))
+    request = pair.submit("r", 60)
+    handoff = pair.begin(request)
+    pair.step(A)
+    pair.step(B)
+    pair.freeze(handoff)
+    pair.end(handoff)
+    for _ in range(6):
+        pair.step(B)
+    assert int(pair.b.table.num_output[handoff.target_slot]) > 0
