@@ -111,6 +111,23 @@ def test_what_the_target_runs_is_the_targets(first: str) -> None:
 
 
 @pytest.mark.parametrize("first", [A, B])
+@pytest.mark.parametrize("is_named", [False, True])
+def test_what_has_ended_at_the_target_has_ended(first: str, is_named: bool) -> None:
+    """HO9, T3: it was committed, and the source did not hear that its slot is free. Its frontend has not said hello, or
+    does between the two and waits for it still, as the end is on its way."""
+    pair = new()
+    slots = {A: slot_of(**FROZEN), B: slot_of(status=SlotStatus.ENDED, leg=1, slot=3)}
+    second = B if first == A else A
+    hello(pair, first, slots[first])
+    if is_named:
+        pair.core.attach_frontend("f", [("r", 1)], [], 0.0, [A, B])
+    hello(pair, second, slots[second])
+    assert not pair.core.requests
+    steps = pair.step(A), pair.step(B)
+    assert [step.finished_slots for step in steps if step is not None] == [[0], [3]]
+
+
+@pytest.mark.parametrize("first", [A, B])
 def test_what_the_source_runs_again_is_the_sources(first: str) -> None:
     """HO9: it was let go on, and the target did not hear that it does not get it."""
     pair = new()
