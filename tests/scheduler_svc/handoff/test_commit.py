@@ -37,7 +37,7 @@ def test_a_request_goes_on_where_it_stood() -> None:
     assert handoff.phase is Phase.COMMITTED
     step = pair.step(B)
     assert step is not None and step.handoffs is not None
-    assert step.handoffs.committed_slots == [handoff.target_slot]
+    assert [slot for slot, _ in step.handoffs.committed] == [handoff.target_slot]
     assert [(chunk.start, chunk.length) for chunk in step.chunks] == [(10 + frozen - 1, 1)]
     released = pair.step(A)
     assert released is not None and released.finished_slots == [handoff.source_slot]
