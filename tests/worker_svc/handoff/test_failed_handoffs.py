@@ -87,6 +87,32 @@ def test_a_frozen_slot_goes_on_as_it_was_under_another_leg(is_paused: bool) -> N
     run(test)
 
 
+@pytest.mark.parametrize("is_paused", [False, True])
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_slot_that_had_ended_when_it_is_frozen_is_no_row_until_it_goes_on(
+    is_paused: bool, is_read: bool
+) -> None:
+    """HO4, HO5, M5: the scheduler does not know yet, and both count the rows of its steps."""
+
+    async def test(a: End, b: End) -> None:
+        a.add(asked(3).message(0))
+        a.start(0, BLOCKS, len(PROMPT))
+        if is_read:
+            b.add(asked(3).coming(1, 1, 1, a))
+            b.give(1, BLOCKS)
+            a.export(0, 1, b)
+        while a.core.table.status[0] != SlotStatus.ENDED:
+            a.step()
+        assert a.step(paused_slots=[0] if is_paused else []).num_decode_rows == (not is_paused)
+        assert a.step(HandoffOrders(frozen_slots=[0])).num_decode_rows == 0
+        assert a.step().num_decode_rows == 0
+        assert a.step(HandoffOrders(thawed=[(0, 2)])).num_decode_rows == (not is_paused)
+        assert a.step(finished_slots=[0]).num_decode_rows == 0
+        assert a.core.held_slots() == []
+
+    run(test)
+
+
 def test_a_frozen_slot_without_blocks_starts_with_the_step_that_thaws_it() -> None:
     """HO8, K3: a scheduler has it go on ahead of all that starts."""
 
