@@ -17,8 +17,8 @@ def write_handoffs(message: scheduler_pb2.Handoffs, orders: HandoffOrders) -> No
     """The orders of a step. An absent column stays unset."""
     if orders.import_starts:
         _write_starts(message.import_starts, orders.import_starts)
-    if orders.committed_slots:
-        message.committed_slots = columns.pack(orders.committed_slots, columns.U16)
+    if orders.committed:
+        columns.COMMITTED.write(message, orders.committed)
     if orders.exports:
         columns.EXPORTS.write(message, [(each.source_slot, each.transfer) for each in orders.exports])
         message.export_targets.extend(_worker(each.target_process) for each in orders.exports)

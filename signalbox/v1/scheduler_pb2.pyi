@@ -911,7 +911,7 @@ class SchedulerOutput(_message.Message):
     def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., side_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., is_solo: bool = ..., aside_slots: _Optional[bytes] = ..., may_be_skipped: bool = ..., checkpoints: _Optional[_Union[Checkpoints, _Mapping]] = ..., handoffs: _Optional[_Union[Handoffs, _Mapping]] = ..., disk: _Optional[_Union[DiskOrders, _Mapping]] = ..., lane_slots: _Optional[bytes] = ..., lanes: _Optional[bytes] = ...) -> None: ...
 
 class Handoffs(_message.Message):
-    __slots__ = ("import_starts", "committed_slots", "export_slots", "export_transfers", "export_targets", "export_keys", "kept_slots", "frozen_slots", "thawed_slots", "thawed_legs")
+    __slots__ = ("import_starts", "committed_slots", "export_slots", "export_transfers", "export_targets", "export_keys", "kept_slots", "frozen_slots", "thawed_slots", "thawed_legs", "committed_legs")
     IMPORT_STARTS_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     EXPORT_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -922,6 +922,7 @@ class Handoffs(_message.Message):
     FROZEN_SLOTS_FIELD_NUMBER: _ClassVar[int]
     THAWED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     THAWED_LEGS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_LEGS_FIELD_NUMBER: _ClassVar[int]
     import_starts: ImportStarts
     committed_slots: bytes
     export_slots: bytes
@@ -932,7 +933,8 @@ class Handoffs(_message.Message):
     frozen_slots: bytes
     thawed_slots: bytes
     thawed_legs: bytes
-    def __init__(self, import_starts: _Optional[_Union[ImportStarts, _Mapping]] = ..., committed_slots: _Optional[bytes] = ..., export_slots: _Optional[bytes] = ..., export_transfers: _Optional[bytes] = ..., export_targets: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., export_keys: _Optional[_Iterable[bytes]] = ..., kept_slots: _Optional[bytes] = ..., frozen_slots: _Optional[bytes] = ..., thawed_slots: _Optional[bytes] = ..., thawed_legs: _Optional[bytes] = ...) -> None: ...
+    committed_legs: bytes
+    def __init__(self, import_starts: _Optional[_Union[ImportStarts, _Mapping]] = ..., committed_slots: _Optional[bytes] = ..., export_slots: _Optional[bytes] = ..., export_transfers: _Optional[bytes] = ..., export_targets: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., export_keys: _Optional[_Iterable[bytes]] = ..., kept_slots: _Optional[bytes] = ..., frozen_slots: _Optional[bytes] = ..., thawed_slots: _Optional[bytes] = ..., thawed_legs: _Optional[bytes] = ..., committed_legs: _Optional[bytes] = ...) -> None: ...
 
 class ImportStarts(_message.Message):
     __slots__ = ("slots", "block_counts", "block_ids", "num_found", "groups")

@@ -208,7 +208,7 @@ def started_without_a_commit(patch: Patch) -> None:
 
     def commit_in_silence(desk: HandoffDesk, handoff: Handoff, *given: Any) -> None:
         commit(desk, handoff, *given)
-        handoff.target.handoffs.committed.remove(handoff.target_slot)
+        handoff.target.handoffs.committed.pop(handoff.target_slot)
 
     patch.setattr(HandoffDesk, "commit", commit_in_silence)
 

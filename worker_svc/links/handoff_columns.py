@@ -17,13 +17,18 @@ MAX_KEY_BYTES = 256
 
 def parse_handoffs(message: scheduler_pb2.Handoffs) -> HandoffOrders:
     """The orders of a step. ValueError when its columns do not fit each other."""
+    committed = columns.unpack(message.committed_slots, columns.U16)
+    legs = columns.unpack(message.committed_legs, columns.U32)
+    if len(legs) not in (0, len(committed)):
+        raise ValueError("committed_slots and committed_legs differ in length")
     return HandoffOrders(
         kept_slots=columns.unpack(message.kept_slots, columns.U16),
         thawed=[(slot, leg) for slot, leg in columns.THAWED.read(message)],
         exports=_parse_exports(message),
         frozen_slots=columns.unpack(message.frozen_slots, columns.U16),
         import_starts=_parse_starts(message.import_starts),
-        committed_slots=columns.unpack(message.committed_slots, columns.U16),
+        committed_slots=committed,
+        committed_legs=legs,
     )
 
 

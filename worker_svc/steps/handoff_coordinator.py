@@ -147,9 +147,9 @@ class HandoffCoordinator:
                 self._tell.on_news(ExportGrew(going.export, stretches, is_frozen=True))
         self._note_grants(changes)
         for found in self._core.handoffs.take_committed():
-            request = found.request
             if found.unread:
-                self._tell.on_repeated(Repeated(request.ref.frontend_instance, request.leg, found.unread))
+                instance, leg = found.request.ref.frontend_instance, int(self._core.table.legs[found.slot])
+                self._tell.on_repeated(Repeated(instance, leg, found.unread))
         going_on = [slot for slot in self._kept if exports.frozen(slot) is None]
         return [self._kept.pop(slot) for slot in going_on]
 

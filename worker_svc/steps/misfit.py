@@ -238,7 +238,10 @@ def _start_misfit(start: SlotStart, table: RequestTable, *, is_preempted: bool) 
     slot, end, size = start.slot, start.start + start.length, table.block_size
     if len(start.blocks) > table.blocks.shape[1]:
         return f"it gives slot {slot} more than {table.blocks.shape[1]} blocks"
-    if table.status[slot] in STARTABLE or (is_preempted and table.status[slot] != SlotStatus.ENDED):
+    # A frozen one may go on with the same delta, ahead of its start; whether it does is asked with the hand-offs.
+    is_still = table.status[slot] == SlotStatus.FROZEN and not table.num_blocks[slot]
+    may_start = table.status[slot] in STARTABLE or is_still
+    if may_start or (is_preempted and table.status[slot] != SlotStatus.ENDED):
         room = min(len(start.blocks) * size, int(table.num_tokens[slot]))
         if end > room:
             return f"slot {slot} starts with a chunk up to {end}, and there is room up to {room}"

@@ -24,6 +24,9 @@ class Frontend:
     """What it waits for, by its last hello and what it has said since: the newest attempt of each request id."""
     paused: set[Named] = field(default_factory=set)
     """Attempts whose clients read too slowly."""
+    ended: set[Named] = field(default_factory=set)
+    """Attempts that have ended here while it was away, and may still be named: another worker may tell of them, too,
+    as the one that had handed them over."""
 
 
 class Frontends:
@@ -42,6 +45,7 @@ class Frontends:
         for request_id, attempt in live:
             frontend.live[request_id] = max(attempt, frontend.live.get(request_id, 0))
         frontend.paused = {named for named in paused if frontend.live.get(named[0]) == named[1]}
+        frontend.ended = {named for named in frontend.ended if frontend.live.get(named[0]) == named[1]}
 
     def detach(self, instance: str, now: float) -> None:
         """Notes that a frontend's link ended."""
@@ -99,6 +103,8 @@ class Frontends:
         frontend = self.by_instance.get(key.frontend_instance)
         if frontend is None:
             return True
+        if (key.request_id, attempt) in frontend.ended:
+            return False
         newest = frontend.live.get(key.request_id)
         return newest == attempt if frontend.attached else newest is None or newest <= attempt
 
@@ -117,9 +123,11 @@ class Frontends:
             (frontend.paused.add if paused and is_live else frontend.paused.discard)(named)
 
     def withdraw(self, key: RequestKey, attempt: int) -> None:
-        """The frontend does not wait for the request any more."""
+        """The frontend does not wait for the request any more. One that is away may say once more that it does."""
         frontend = self.by_instance.get(key.frontend_instance)
         if frontend is not None:
+            if not frontend.attached:
+                frontend.ended.add((key.request_id, attempt))
             if frontend.live.get(key.request_id) == attempt:
                 del frontend.live[key.request_id]
             frontend.paused.discard((key.request_id, attempt))

@@ -56,7 +56,7 @@ def settle(
         return
     is_import = slot.status == SlotStatus.IMPORTED
     if is_import and is_met and wait is None:
-        worker.handoffs.committed.append(slot.slot)
+        desk.commit_found(request, worker)
         return
     table.freeze(slot.slot)
     if handoff is not None and handoff.phase is Phase.FROZEN:

@@ -57,6 +57,8 @@ def take_over(handoff: Handoff, arrived: Arrived, *, may_publish: bool, is_kept:
     table.take_over(slot, arrived.num_computed, arrived.num_output, sealed, started_at)
     if not handoff.has_blocks:
         return
+    # What its windows have passed meanwhile may never have come, and it may need the blocks to go on.
+    worker.leave_behind(np.array([slot]))
     if may_publish:
         _publish(worker, slot, arrived.num_computed)
     if worker.checkpoints is not None:

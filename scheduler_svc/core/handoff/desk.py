@@ -63,7 +63,7 @@ class HandoffDesk:
         self.counts = HandoffCounts()
         self.now = 0.0
         """When somebody last said what time it is: for calls that come without."""
-        self.waits = HandoffWaits(config.worker_grace_s, workers, register, self.thaw)
+        self.waits = HandoffWaits(config.worker_grace_s, workers, register, self.thaw, self.commit_found)
         """Hand-offs of other schedulers that were found half done."""
         register.on_gone = self.request_gone
 
@@ -187,7 +187,7 @@ class HandoffDesk:
         is_kept = self._config.enable_prefix_caching and not request.needs_every_position
         take_over(handoff, arrived, may_publish=may_publish, is_kept=is_kept)
         request.history.has_yet_to_start |= never_ran
-        handoff.target.handoffs.committed.append(handoff.target_slot)
+        handoff.target.handoffs.committed[handoff.target_slot] = handoff.leg
         if arrived.num_output > request.num_prior_output_tokens and not request.is_pooling:
             self._register.answered(request, now)
         self._count_commit(handoff, now)
@@ -228,6 +228,14 @@ class HandoffDesk:
         request.leg = self._next_leg(request)
         self._tell(request, source, request.leg)
         source.handoffs.thawed[request.slot] = request.leg
+
+    def commit_found(self, request: Request, target: Worker) -> None:
+        """A request that `target` had all of when it said hello is its own. Under a leg of its own: if the source was
+        let go on, its frontend has heard a higher one than the request came with."""
+        assert request.slot is not None
+        request.leg = self._next_leg(request)
+        self._tell(request, target, request.leg)
+        target.handoffs.committed[request.slot] = request.leg
 
     def request_gone(self, request: Request) -> None:
         """A request that is being handed over has ended, or is lost: so has the hand-off."""

@@ -22,7 +22,8 @@ class HandoffEnds:
     kept: list[int] = field(default_factory=list)
     thawed: dict[int, int] = field(default_factory=dict)
     """Leg by slot."""
-    committed: list[int] = field(default_factory=list)
+    committed: dict[int, int] = field(default_factory=dict)
+    """Leg by slot."""
     broken: list[tuple[AnyHandoff, str]] = field(default_factory=list)
     """A step has been made with which these cannot go on, and why: whoever made it ends them."""
 
@@ -47,9 +48,9 @@ class HandoffEnds:
     def forget(self, slot: int) -> None:
         """The slot has ended: the worker is told that, and nothing else of it."""
         self.thawed.pop(slot, None)
-        for slots in (self.kept, self.committed):
-            if slot in slots:
-                slots.remove(slot)
+        self.committed.pop(slot, None)
+        if slot in self.kept:
+            self.kept.remove(slot)
 
     def leave(self, handoff: AnyHandoff) -> None:
         """The hand-off is over: what was to be said of it is not said."""

@@ -27,7 +27,8 @@ class HandoffOrders:
     arriving: list[AnyHandoff] = field(default_factory=list)
     """Requests that this worker is to take over: they travel ahead of the step."""
     import_starts: list[ImportStart] = field(default_factory=list)
-    committed_slots: list[int] = field(default_factory=list)
+    committed: list[tuple[int, int]] = field(default_factory=list)
+    """(slot, leg) of those that have been taken over."""
     exports: list[AnyHandoff] = field(default_factory=list)
     """Requests that others may read here."""
     kept_slots: list[int] = field(default_factory=list)
@@ -44,7 +45,7 @@ class HandoffOrders:
         return bool(
             self.arriving
             or self.import_starts
-            or self.committed_slots
+            or self.committed
             or self.exports
             or self.kept_slots
             or self.frozen_slots

@@ -83,7 +83,7 @@ def _follow(worker: Worker, step: StepDecision) -> None:
 def _take_over(worker: Worker, step: StepDecision, *, is_enabled: bool) -> None:
     ends = worker.handoffs
     if ends.committed:
-        _orders(step).committed_slots, ends.committed = ends.committed, []
+        _orders(step).committed, ends.committed = list(ends.committed.items()), {}
     for handoff in ends.arriving:
         start = start_import(handoff, step, is_enabled=is_enabled)
         if start is None:

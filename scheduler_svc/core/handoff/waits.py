@@ -35,9 +35,12 @@ class HandoffWaits:
         workers: Mapping[str, Worker],
         register: Register,
         thaw: Callable[[Request, Worker], None],
+        commit: Callable[[Request, Worker], None],
     ) -> None:
-        """`grace_s`: how long an end is waited for that nobody here has met. `thaw` lets a frozen request go on."""
-        self._grace_s, self._workers, self._register, self._thaw = grace_s, workers, register, thaw
+        """`grace_s`: how long an end is waited for that nobody here has met. `thaw` lets a frozen request go on,
+        `commit` one that has come."""
+        self._grace_s, self._workers, self._register = grace_s, workers, register
+        self._thaw, self._commit = thaw, commit
         self.by_key: dict[RequestKey, Wait] = {}
 
     def add(
@@ -86,6 +89,6 @@ class HandoffWaits:
         assert request.slot is not None
         if wait.is_import:
             worker.table.thaw(request.slot)
-            worker.handoffs.committed.append(request.slot)
+            self._commit(request, worker)
         else:
             self._thaw(request, worker)

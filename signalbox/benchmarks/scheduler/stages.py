@@ -6,7 +6,8 @@ The scheduler core is the real one, and a simulated worker passes its steps thro
 of `base + per_token * tokens + per_context * context`, of each chunk by the positions that it reads. A line for each
 of: one long prompt alone, beside the ideal share (P - 1) / (chunks + P - 1) of as many equal chunks; the same with
 prompts that are cut by the budget alone; requests that decode and end at random, with lanes that are kept even, and
-left as they come; and both together. Idle is what lies between the first step's begin and the last one's end, at all stages.
+left as they come; and both together. Idle is what lies between the begin of the first step and the end of the last, at
+all stages.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler_svc.core.cluster.notices import Placed
+from scheduler_svc.core.handoff.adopted import LEG_JUMP
 from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, SnapshotError, WorkerSnapshot
 from scheduler_svc.core.request import RequestStatus
@@ -59,7 +61,7 @@ def test_what_is_frozen_and_imported_is_the_targets(first: str) -> None:
     hello(pair, second, slots[second])
     request = pair.core.requests[key_of("r")]
     assert (request.worker_id, request.slot, request.status) == (B, 3, RequestStatus.RUNNING)
-    assert pair.orders(B).committed_slots == [3]
+    assert [slot for slot, _ in pair.orders(B).committed] == [3]
     step = pair.step(A)
     assert step is not None and step.finished_slots == [0]
 
@@ -94,8 +96,26 @@ def test_an_end_that_does_not_come_is_waited_for_no_longer_than_workers_are(slot
     assert pair.step(name) is None
     pair.core.tick(10.0)
     orders = pair.orders(name)
-    assert orders.thawed or orders.committed_slots == [0]
+    assert orders.thawed or [slot for slot, _ in orders.committed] == [0]
     assert owner(pair) == name
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_what_has_come_is_committed_under_a_leg_above_all_that_were_told(is_gone: bool) -> None:
+    """HO2, HO9: its source may have been let go on, and be gone: the frontend has heard a higher leg than it came
+    with."""
+    pair = new()
+    pair.core.attach_frontend("f", [("r", 1)], [], 0.0)
+    pair.core.drain_notices()
+    hello(pair, B, slot_of(**IMPORTED))
+    if is_gone:
+        pair.attach(A, instance="another")
+    else:
+        hello(pair, A, slot_of(**FROZEN))
+    [told] = [notice for notice in pair.core.drain_notices() if isinstance(notice, Placed)]
+    assert (told.worker_id, told.leg) == (B, pair.core.requests[key_of("r")].leg)
+    assert told.leg > 1 + LEG_JUMP
+    assert pair.orders(B).committed == [(0, told.leg)]
 
 
 @pytest.mark.parametrize("first", [A, B])
@@ -108,6 +128,23 @@ def test_what_the_target_runs_is_the_targets(first: str) -> None:
     assert owner(pair) == B
     step = pair.step(A)
     assert step is not None and step.finished_slots == [0]
+
+
+@pytest.mark.parametrize("first", [A, B])
+@pytest.mark.parametrize("is_named", [False, True])
+def test_what_has_ended_at_the_target_has_ended(first: str, is_named: bool) -> None:
+    """HO9, T3: it was committed, and the source did not hear that its slot is free. Its frontend has not said hello, or
+    does between the two and waits for it still, as the end is on its way."""
+    pair = new()
+    slots = {A: slot_of(**FROZEN), B: slot_of(status=SlotStatus.ENDED, leg=1, slot=3)}
+    second = B if first == A else A
+    hello(pair, first, slots[first])
+    if is_named:
+        pair.core.attach_frontend("f", [("r", 1)], [], 0.0, [A, B])
+    hello(pair, second, slots[second])
+    assert not pair.core.requests
+    steps = pair.step(A), pair.step(B)
+    assert [step.finished_slots for step in steps if step is not None] == [[0], [3]]
 
 
 @pytest.mark.parametrize("first", [A, B])
@@ -202,7 +239,7 @@ def test_a_commit_that_was_lost_with_the_link_is_said_again() -> None:
     hello(
         pair, B, slot_of(**IMPORTED | {"transfer": handoff.transfer}, slot=handoff.target_slot), instance="s1"
     )
-    assert pair.orders(B).committed_slots == [handoff.target_slot]
+    assert [slot for slot, _ in pair.orders(B).committed] == [handoff.target_slot]
 
 
 @pytest.mark.parametrize(

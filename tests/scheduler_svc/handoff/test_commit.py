@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.cluster.notices import Placed
 from scheduler_svc.core.handoff.handoff import Phase
 from scheduler_svc.core.request import RequestStatus
 from scheduler_svc.core.slots.state import SlotState
+from signalbox.protocol.block_groups import BlockGroup, BlockGroupKind
+from signalbox.protocol.hash_chain import HASH_BYTES
 from tests.scheduler_svc.handoff.pair import A, B, Pair, status_of
 
 
@@ -33,7 +37,7 @@ def test_a_request_goes_on_where_it_stood() -> None:
     assert handoff.phase is Phase.COMMITTED
     step = pair.step(B)
     assert step is not None and step.handoffs is not None
-    assert step.handoffs.committed_slots == [handoff.target_slot]
+    assert [slot for slot, _ in step.handoffs.committed] == [handoff.target_slot]
     assert [(chunk.start, chunk.length) for chunk in step.chunks] == [(10 + frozen - 1, 1)]
     released = pair.step(A)
     assert released is not None and released.finished_slots == [handoff.source_slot]
@@ -68,3 +72,38 @@ def test_grants_follow_the_source(num_steps: int) -> None:
     for _ in range(6):
         pair.step(B)
     assert status_of(request) is RequestStatus.RUNNING
+
+
+def test_blocks_that_a_window_passed_before_they_were_read_are_not_found() -> None:
+    """HO12, C3: the target has places for them in its table, and they were never written."""
+    pair = Pair(attach=False)
+    pair.fields = {"groups": (BlockGroup(BlockGroupKind.WINDOW, 8, 64),)}
+    pair.attach(A)
+    pair.attach(B)
+    names = bytes(range(10 * HASH_BYTES))
+    handoff = pair.begin(pair.submit("r", 40, hashes=names))
+    assert int(pair.b.windows[0].firsts[handoff.target_slot]) == 8
+    for _ in range(12):
+        pair.step(A)
+        pair.step(B)
+    pair.freeze(handoff)
+    pair.end(handoff)
+    hashes = np.frombuffer(names, HASH_DTYPE)
+    assert (pair.b.pool.lookup(hashes) >= 0).sum() == 10
+    assert pair.b.windows[0].find(hashes).tolist() == [-1] * 10
+
+
+def test_a_prompt_goes_on_with_the_blocks_that_its_window_has_passed() -> None:
+    """WB1, GR5: the target's group has no block but those of the request's own table."""
+    pair = Pair(attach=False, max_num_batched_tokens=8)
+    pair.attach(A, groups=(BlockGroup(BlockGroupKind.WINDOW, 8, 64),))
+    pair.attach(B, groups=(BlockGroup(BlockGroupKind.WINDOW, 8, 6),))
+    request = pair.submit("r", 60)
+    handoff = pair.begin(request)
+    pair.step(A)
+    pair.step(B)
+    pair.freeze(handoff)
+    pair.end(handoff)
+    for _ in range(6):
+        pair.step(B)
+    assert int(pair.b.table.num_output[handoff.target_slot]) > 0

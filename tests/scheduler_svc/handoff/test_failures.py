@@ -224,7 +224,7 @@ def test_one_that_was_preempted_is_resumed_at_the_target() -> None:
     pair.core.set_paused(key_of("r"), 1, False)
     step = pair.step(B)
     assert step is not None and step.handoffs is not None
-    assert step.handoffs.committed_slots == [handoff.target_slot]
+    assert [slot for slot, _ in step.handoffs.committed] == [handoff.target_slot]
     assert [start.chunk.length for start in step.resumed] == [
         10 + int(pair.b.table.num_output[handoff.target_slot]) - 1
     ]

@@ -64,6 +64,19 @@ def test_the_newest_attempt_is_wanted_and_no_older_one() -> None:
     )
 
 
+def test_what_has_ended_while_a_frontend_was_away_has_ended() -> None:
+    """T3, HO9: two workers may tell of an attempt that was handed over."""
+    frontends = Frontends(grace_s=1.0)
+    frontends.expect("f", 0.0)
+    frontends.withdraw(KEY, 1)
+    assert not frontends.may_want(KEY, 1) and frontends.may_want(KEY, 2)
+    frontends.attach("f", [("a", 1), ("b", 4)], [])
+    assert not frontends.may_want(KEY, 1), "the end is on its way to it"
+    frontends.detach("f", 2.0)
+    frontends.attach("f", [("b", 4)], [])
+    assert not frontends.by_instance["f"].ended, "it will never name it again"
+
+
 def test_a_late_worker_does_not_bring_back_what_has_ended_elsewhere() -> None:
     """J4: its attempt runs for nobody."""
     scheduler = make_scheduler(max_inflight_steps=1, start_grace_s=0.0)

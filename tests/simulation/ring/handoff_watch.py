@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,8 +118,8 @@ class HandoffWatch:
             self._freeze(slot)
         for slot, leg in zip(_u16(handoffs.thawed_slots), _u32(handoffs.thawed_legs), strict=True):
             self._thaw(slot, leg)
-        for slot in _u16(handoffs.committed_slots):
-            self._commit(slot, _changed_besides(changes, slot))
+        for slot, leg in zip_longest(_u16(handoffs.committed_slots), _u32(handoffs.committed_legs)):
+            self._commit(slot, leg, _changed_besides(changes, slot))
         self._check_rows(step.batch)
 
     def _take_over(self, handoffs: scheduler_pb2.Handoffs, changes: StepDelta) -> None:
@@ -160,7 +161,7 @@ class HandoffWatch:
         self._say(leg > old, f"slot {slot} is thawed with leg {leg}, and had {old} (HO2)")
         self._legs[slot] = attempt, leg
 
-    def _commit(self, slot: int, changed: set[str]) -> None:
+    def _commit(self, slot: int, leg: int, changed: set[str]) -> None:
         """`changed`: what the step says of the slot besides."""
         table = self._node.core.table  # type: ignore[union-attr]
         ref = table.refs[slot]
@@ -168,6 +169,9 @@ class HandoffWatch:
         if ref is None or ref.attempt != attempt:
             return
         self._ledger.counts["committed"] += 1
+        _, old = self._legs.get(slot, (attempt, 0))
+        self._say(leg >= old, f"slot {slot} is committed with leg {leg}, and came with {old} (HO2)")
+        self._legs[slot] = attempt, leg
         was = self._ledger.frozen.get((ref.frontend_instance, ref.attempt))
         if was is None:
             self._say(False, f"slot {slot} is committed, and was never frozen (HO5)")

@@ -15,9 +15,10 @@ from tests.worker_svc.handoff.ends import KEY, End
 from tests.worker_svc.handoff.test_sim_handoffs import BLOCKS, INFO, PROMPT, WINDOW, asked
 from worker_svc.core.handoff.orders import ExportOrder, HandoffOrders, ImportStart, WorkerName
 from worker_svc.core.requests.request_state import SlotStatus
+from worker_svc.core.step import SlotStart
 from worker_svc.links.delta import build_snapshot
 from worker_svc.runner.sim.model import SimRunner, continuation
-from worker_svc.steps.items import LinkClosed
+from worker_svc.steps.items import LinkClosed, LinkMark
 from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.news import ImportGranted
 from worker_svc.transfer.errors import TransferError
@@ -82,6 +83,58 @@ def test_a_frozen_slot_goes_on_as_it_was_under_another_leg(is_paused: bool) -> N
         goes_on(a)
         legs = {leg for batch in a.batches() for leg in np.frombuffer(batch.legs, "<u4").tolist()}
         assert legs == {2} and a.batches()[-1].finished[0].leg == 2
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_slot_that_had_ended_when_it_is_frozen_is_no_row_until_it_goes_on(
+    is_paused: bool, is_read: bool
+) -> None:
+    """HO4, HO5, M5: the scheduler does not know yet, and both count the rows of its steps."""
+
+    async def test(a: End, b: End) -> None:
+        a.add(asked(3).message(0))
+        a.start(0, BLOCKS, len(PROMPT))
+        if is_read:
+            b.add(asked(3).coming(1, 1, 1, a))
+            b.give(1, BLOCKS)
+            a.export(0, 1, b)
+        while a.core.table.status[0] != SlotStatus.ENDED:
+            a.step()
+        assert a.step(paused_slots=[0] if is_paused else []).num_decode_rows == (not is_paused)
+        assert a.step(HandoffOrders(frozen_slots=[0])).num_decode_rows == 0
+        assert a.step().num_decode_rows == 0
+        assert a.step(HandoffOrders(thawed=[(0, 2)])).num_decode_rows == (not is_paused)
+        assert a.step(finished_slots=[0]).num_decode_rows == 0
+        assert a.core.held_slots() == []
+
+    run(test)
+
+
+def test_a_frozen_slot_without_blocks_starts_with_the_step_that_thaws_it() -> None:
+    """HO8, K3: a scheduler has it go on ahead of all that starts."""
+
+    async def test(a: End, b: End) -> None:
+        a.add(asked().message(0))
+        a.start(0, BLOCKS, len(PROMPT))
+        for _ in range(5):
+            a.step()
+        a.step(preempted_slots=[0])
+        b.add(asked().coming(1, 1, 1, a))
+        b.give(1, [])
+        a.export(0, 1, b)
+        await imported(a, b)
+        length = int(a.core.table.num_tokens[0])
+        resumed = [SlotStart(0, np.array(BLOCKS, np.int32), 0, length, a.groups(BLOCKS))]
+        before = a.core.last_step_id
+        a.try_step(HandoffOrders(), resumed=resumed)
+        assert len(a.refusals) == 1 and a.core.last_step_id == before, "it is still frozen"
+        a.refusals.clear()
+        a.link = LinkMark()
+        assert a.step(HandoffOrders(thawed=[(0, 2)]), resumed=resumed).num_prefill_tokens == length
+        goes_on(a)
 
     run(test)
 

@@ -61,6 +61,31 @@ KINDS = {
 }
 
 
+def test_a_request_is_taken_over_under_the_leg_that_its_commit_says() -> None:
+    """HO9, HO11: what is said once more, too, is of that leg."""
+
+    async def test(a: End, b: End) -> None:
+        a.add(asked().message(0))
+        a.start(0, BLOCKS, len(PROMPT))
+        b.add(asked().coming(1, 1, 1, a))
+        b.give(1, BLOCKS)
+        a.export(0, 1, b)
+        await b.until("import_ready")
+        a.step(HandoffOrders(frozen_slots=[0]))
+        await b.until("import_ended")
+        table = b.core.table
+        begin, end = int(table.num_computed[1]), int(table.num_tokens[1])
+        orders = HandoffOrders(committed_slots=[1], committed_legs=[258])
+        b.step(orders, chunks=[(1, begin, end - begin)])
+        seen = dict[int, int]()
+        while not b.tell(seen):
+            b.step()
+        legs = {leg for batch in b.batches() for leg in np.frombuffer(batch.legs, "<u4").tolist()}
+        assert legs == {258} and sorted(seen) == list(range(40))
+
+    run(test, INFO)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_request_goes_back_and_forth_and_its_tokens_are_those_of_one_that_stayed(kind: str) -> None:
     """HO5, HO6, HO11, HO12: handed over behind each step, with everything that the frontend has not read."""

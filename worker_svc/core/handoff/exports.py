@@ -84,6 +84,9 @@ class Exports:
     def __init__(self, table: RequestTable, states: StateVersions) -> None:
         self._table, self._states = table, states
         self.by_slot: dict[int, Export] = {}
+        self._ended: dict[int, tuple[bool, bool]] = {}
+        """Whether slots ran, and were paused, that were frozen when they had ended: while the scheduler does not know
+        that, they are no rows of its steps, and may go on in its eyes."""
 
     def begin(self, order: ExportOrder) -> None:
         """Lets another worker read a slot; what was let before ends. Nothing is let of one that has ended."""
@@ -107,10 +110,17 @@ class Exports:
     def drop(self, slot: int) -> None:
         """The slot is read no more."""
         self.by_slot.pop(slot, None)
+        self._ended.pop(slot, None)
 
     def freeze(self, slot: int) -> None:
-        """Nothing of the slot changes any more; all steps before are committed. One that has ended stays ended."""
+        """Nothing of the slot changes any more; all steps before are committed. One that has ended stays ended, and is
+        no row either."""
         export, table = self.by_slot.get(slot), self._table
+        if table.status[slot] == SlotStatus.ENDED:
+            self.drop(slot)
+            self._ended[slot] = bool(table.runs[slot]), bool(table.paused[slot])
+            table.runs[slot] = table.paused[slot] = False
+            return
         if export is None or export.frozen is not None:
             return
         if table.status[slot] not in EXPORTABLE:
@@ -127,6 +137,8 @@ class Exports:
     def thaw(self, slot: int, leg: int) -> None:
         """The slot goes on as it was, under another leg; without blocks, if they were taken with the same step."""
         export, table = self.by_slot.pop(slot, None), self._table
+        if slot in self._ended:
+            table.runs[slot], table.paused[slot] = self._ended.pop(slot)
         if export is None or export.frozen is None:
             return
         if table.status[slot] == SlotStatus.FROZEN:
@@ -152,6 +164,7 @@ class Exports:
 
     def rest(self) -> None:
         """The link has ended: what was not frozen is read no more, and decodes or does not, as everything here."""
+        self._ended.clear()
         for slot, export in list(self.by_slot.items()):
             if export.frozen is None:
                 self.drop(slot)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from worker_svc.core.handoff.exports import Exports
 from worker_svc.core.handoff.imports import Import, Imports
 from worker_svc.core.handoff.orders import HandoffOrders
@@ -25,8 +27,8 @@ class Handoffs:
                 exports.drop(slot)
         for slot, leg in orders.thawed:
             exports.thaw(slot, leg)
-        for slot in orders.committed_slots:
-            committed = imports.commit(slot)
+        for slot, leg in zip_longest(orders.committed_slots, orders.committed_legs):
+            committed = imports.commit(slot, leg)
             if committed is not None:
                 self._committed.append(committed)
         for order in orders.exports:

@@ -125,13 +125,15 @@ class Imports:
             states.num_tail[slot] = tail.num_state_drafts
         found.is_ended = True
 
-    def commit(self, slot: int) -> Import | None:
-        """The request in the slot is this worker's from now on; None: it has ended here. Its blocks may have been taken
-        with the same step."""
+    def commit(self, slot: int, leg: int | None = None) -> Import | None:
+        """The request in the slot is this worker's from now on, under `leg`, or None, the one that it came with.
+        Returns None if it has ended here. Its blocks may have been taken with the same step."""
         found, table = self.by_slot.pop(slot, None), self._table
         if found is None or table.status[slot] not in (SlotStatus.IMPORTED, SlotStatus.PREEMPTED):
             return None
         table.status[slot] = SlotStatus.PREFILL if table.num_blocks[slot] else SlotStatus.PREEMPTED
+        if leg is not None:
+            table.legs[slot] = leg
         return found
 
 

@@ -64,6 +64,8 @@ class HandoffOrders:
     import_starts: list[ImportStart] = field(default_factory=list)
     committed_slots: list[int] = field(default_factory=list)
     """Their import counts: they go on from here."""
+    committed_legs: list[int] = field(default_factory=list)
+    """Their legs from now on; empty: those that they came with."""
 
     @property
     def slots(self) -> list[int]:
