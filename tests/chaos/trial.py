@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.chaos.faults import Fault
+from tests.chaos.faults.ranks import SHAPES
 from tests.chaos.kinds import Ask
 from tests.chaos.lanes import Lanes
 from tests.chaos.outcome import Outcome
@@ -118,7 +119,7 @@ def group(
     worker = (f"--sim-base-ms={SIM_STEP_MS}",) if runner == "sim" else ()
     groups: dict[Shape, list[tuple[Fault, int]]] = {}
     for fault, times in faults:
-        if runner == "sim" and "--tensor-parallel=2" in fault.shape.worker_flags:
+        if runner == "sim" and fault.shape in SHAPES.values():
             continue  # it has nothing to divide
         flags = worker + fault.shape.worker_flags
         groups.setdefault(replace(fault.shape, runner=runner, drafts=drafts, worker_flags=flags), []).append(

@@ -10,7 +10,11 @@ from tests.chaos.faults.fault import Act, Fault
 from tests.chaos.faults.workers import busy, have_one_idle, stop_one
 from tests.chaos.ring import Ring, Shape
 
-SHAPE = Shape(worker_flags=("--tensor-parallel=2", "--threads=1"))
+SHAPES = {
+    "rank": Shape(worker_flags=("--tensor-parallel=2", "--threads=1")),
+    "stage": Shape(worker_flags=("--pipeline-parallel=2", "--threads=1")),
+}
+"""What the second process has: a part of each layer, or layers of its own."""
 
 
 def other_ranks(pid: int) -> list[int]:
@@ -42,13 +46,14 @@ async def _ended(ring: Ring, turn: int) -> None:
 
 RANK_FAULTS = tuple(
     Fault(
-        f"rank {number.name}",
+        f"{what} {number.name}",
         _send(number),
         have_one_idle,
         _ended,
         begin=stop_one,
         window_s=16,
-        shape=SHAPE,
+        shape=shape,
     )
+    for what, shape in SHAPES.items()
     for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP)
 )

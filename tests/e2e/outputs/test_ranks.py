@@ -18,9 +18,11 @@ PROMPTS = ("def quicksort(items):\n", "class Worker:\n    def __init__(self", "i
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_a_ring_with_a_worker_of_two_ranks(launch_ring: Launch) -> None:
+@pytest.mark.parametrize("parts", ["tensor-parallel=2", "pipeline-parallel=2"])
+async def test_a_ring_with_a_worker_of_two_ranks(launch_ring: Launch, parts: str) -> None:
+    """RK6, RK12."""
     (port,) = free_ports(1)
-    settings = ("--worker-set", "tensor-parallel=2", "--worker-set", "threads=1")
+    settings = ("--worker-set", parts, "--worker-set", "threads=1")
     ring = launch_ring("--dtype", "float32", *settings, "--worker-set", f"metrics=127.0.0.1:{port}")
     ring.wait_for("signalbox is up")
     outputs = [(await complete(ring, prompt)).text for prompt in PROMPTS]
