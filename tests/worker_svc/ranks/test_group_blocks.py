@@ -16,13 +16,16 @@ from worker_svc.runner_factory import make_runner
 from worker_svc.transfer.errors import TransferError
 
 pytestmark = pytest.mark.timeout(180)
+PARTS = ({"tensor_parallel": 2}, {"tensor_parallel": 1, "pipeline_parallel": 2})
+"""Of each layer, and layers of their own."""
 
 
-def test_a_request_goes_on_where_its_blocks_are(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parts", PARTS)
+def test_a_request_goes_on_where_its_blocks_are(tmp_path: Path, parts: dict[str, int]) -> None:
     """What one group has computed, another one decodes from, as the first would have."""
     path = make_model("tiny-llama", tmp_path, seed=1)
     plain, _ = make_runner(settings_for(path, tensor_parallel=1))
-    with group(path) as (source, _), group(path) as (target, _):
+    with group(path, **parts) as (source, _), group(path, **parts) as (target, _):
         assert source.info.kv_layout == target.info.kv_layout != ""
         assert isinstance(plain, TorchRunner) and plain.info.kv_layout != source.info.kv_layout
         assert (
@@ -53,9 +56,10 @@ def test_a_request_goes_on_where_its_blocks_are(tmp_path: Path) -> None:
         assert source.failure is None and target.failure is None
 
 
-def test_records_of_a_disk_are_those_of_all_ranks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parts", PARTS)
+def test_records_of_a_disk_are_those_of_all_ranks(tmp_path: Path, parts: dict[str, int]) -> None:
     path = make_model("tiny-gemma3", tmp_path, seed=1)
-    with group(path) as (runner, _):
+    with group(path, **parts) as (runner, _):
         records, random = runner.records, np.random.default_rng(0)
         for number, size in enumerate(records.record_bytes()):
             assert size % 2 == 0 and runner.blocks.record_bytes()[number] < size
