@@ -79,15 +79,20 @@ CASES = (
 class Bench:
     """What takes long to load, once: model, draft model, compiled forms."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[int, int], TorchRunner] | None = None) -> None:
+        """make: a runner of the demo model with so many blocks, and so many on the host; None: in this process."""
         options: dict[str, Any] = {"dtype": "float32", "block_size": 4, "threads": 1, "max_model_len": 120}
         num_blocks, num_host_blocks = (max(sizes) for sizes in zip(*CACHES.values(), strict=True))
-        self.runner = TorchRunner(
-            DEMO_MODEL,
-            served_model_name="demo",
-            num_blocks=num_blocks,
-            num_host_blocks=num_host_blocks,
-            **options,
+        self.runner = (
+            make(num_blocks, num_host_blocks)
+            if make is not None
+            else TorchRunner(
+                DEMO_MODEL,
+                served_model_name="demo",
+                num_blocks=num_blocks,
+                num_host_blocks=num_host_blocks,
+                **options,
+            )
         )
         self.info = self.runner.info
         self.draft: LoadedDraft = load_draft(
@@ -161,6 +166,11 @@ def assert_valid(case: Case, client: Client) -> None:
 def test_valid_and_the_same(
     draw: str, method: str, cache: str, depth: int, bench: Bench, plain: Outputs
 ) -> None:
+    play_all(draw, method, cache, depth, bench, plain)
+
+
+def play_all(draw: str, method: str, cache: str, depth: int, bench: Bench, plain: Outputs) -> LocalRing:
+    """All cases twice, some later than others; asserts that they end properly, as alone."""
     ring = bench.ring(method, cache, depth)
     clients = [submit(ring, case, draw) for case in CASES]
     for _ in range(12):
@@ -175,6 +185,7 @@ def test_valid_and_the_same(
     assert (ring.worker.stats.num_host_hit_tokens > 0) == (cache == "swapped")
     num_accepted = sum(client.num_accepted for client in constrained)
     assert num_accepted == 0 if method == "none" else num_accepted > 20
+    return ring
 
 
 @pytest.mark.slow

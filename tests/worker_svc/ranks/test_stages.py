@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests.worker_svc.drafting.local_ring import LocalRing
+from tests.worker_svc.drafting.test_constrained_output import (
+    CACHES,
+    CASES,
+    DEMO_MODEL,
+    DRAWS,
+    METHODS,
+    Bench,
+    Outputs,
+    play_all,
+    submit,
+)
 from tests.worker_svc.ranks.groups import group, settings_for
-from tests.worker_svc.ranks.test_group_tokens import alone, play, preset
+from tests.worker_svc.ranks.test_group_tokens import alone, embed, play, preset
 from tests.worker_svc.runner.reference import EPSILON, assert_near_the_best, load_reference, make_prompts
 from tools.make_random_model import PRESETS, make_model
 from worker_svc.ranks.pipeline import PipelineRunner
 from worker_svc.runner.attention.attention import native_kernels
 from worker_svc.runner.cpu.decoder import FusedDecoder
 from worker_svc.runner.split.stage import STAGED, Stage, even_ranges
+from worker_svc.runner.torch_runner import TorchRunner
+from worker_svc.runner_factory import make_runner
 
 __all__ = ["preset"]
 pytestmark = pytest.mark.timeout(300)
@@ -101,14 +114,12 @@ def test_each_stage_has_its_layers_alone(preset: Any) -> None:
         assert held < sum(weight.numel() for weight in whole.model.module.parameters())  # type: ignore[attr-defined]
 
 
-@pytest.mark.skipif(
-    not torch.cpu._is_avx512_bf16_supported(), reason="the fused layers need products of bfloat16"
-)
 def test_stages_run_their_layers_in_one_call_each(preset: Any) -> None:
     """RK12: in bfloat16, with the tokens of one process."""
     path, settings = preset("qwen3-60m"), {"dtype": "bfloat16"}
-    if native_kernels() is None:
-        pytest.skip("there are no native kernels")
+    kernels = native_kernels()
+    if kernels is None or not kernels.has_dot:
+        pytest.skip("this CPU has no bfloat16 dot product")
     prompts = make_prompts((17, 40, 5))
     outputs = []
     for parts in ({"tensor_parallel": 1}, TWO):
@@ -170,3 +181,59 @@ def test_settings_name_what_does_not_go_with_stages(tmp_path: Path) -> None:
     """RK9."""
     with pytest.raises(ValueError, match="--device does not go with --pipeline-parallel"):
         settings_for(tmp_path, device="cuda", **TWO)
+
+
+@pytest.fixture(scope="module")
+def in_stages() -> Iterator[Bench]:
+    """The demo model at two stages, for all that is asked of it."""
+    made: list[PipelineRunner] = []
+
+    def make(num_blocks: int, num_host_blocks: int) -> TorchRunner:
+        options = {"num_blocks": num_blocks, "num_host_blocks": num_host_blocks, "max_model_len": 120}
+        runner, _ = make_runner(settings_for(DEMO_MODEL, served_model_name="demo", **options, **TWO))
+        assert isinstance(runner, PipelineRunner)
+        made.append(runner)
+        return runner
+
+    bench = Bench(make)
+    yield bench
+    bench.grammars.close()
+    assert made[0].failure is None
+    made[0].close()
+
+
+@pytest.fixture(scope="module")
+def plain_outputs() -> Outputs:
+    """Of one process."""
+    bench, outputs = Bench(), Outputs()
+    for draw in DRAWS:
+        outputs[draw] = []
+        for case in CASES:
+            ring = bench.ring("none")
+            client = submit(ring, case, draw)
+            ring.run()
+            outputs[draw].append(client.output)
+    bench.grammars.close()
+    return outputs
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("depth", [1, 2, 4])
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("draw", DRAWS)
+def test_what_goes_with_stages(
+    draw: str, method: str, cache: str, depth: int, in_stages: Bench, plain_outputs: Outputs
+) -> None:
+    """RK13, LA1, LA2: schemas, regular expressions, grammars and choices beside free text, with drafts of both kinds,
+    preemptions and the host tier, at three depths, on one group of processes."""
+    ring = play_all(draw, method, cache, depth, in_stages, plain_outputs)
+    assert ring.num_beside > 20, "steps waited for each other"
+
+
+def test_vectors_of_stages_are_those_of_one(preset: Any) -> None:
+    """RK13: all states of a prompt come back where it is read."""
+    path = preset("tiny-llama")
+    wanted = embed(alone(path)[0])
+    with group(path, **TWO) as (runner, _):
+        assert embed(runner) == pytest.approx(wanted, abs=1e-5)
