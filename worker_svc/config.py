@@ -76,6 +76,9 @@ class WorkerSettings(MetricsSettings):
     pipeline_parallel: int = Field(1, ge=1, le=16)
     """Stages among which the model's layers are divided, each of as many processes as `tensor_parallel` says: a step
     passes through them one after the other, and as many steps are on their way."""
+    expert_parallel: bool = False
+    """Of a mixture of experts each of the `tensor_parallel` processes of a stage has some experts whole, instead of a
+    part of each."""
     collectives: Literal["auto", "shared-memory", "gloo"] = "auto"
     """How these processes add up what each has computed. auto: through shared memory, where the compiled kernels are
     there; else over gloo, torch's own, by TCP on the loopback interface."""
@@ -259,6 +262,10 @@ class WorkerSettings(MetricsSettings):
 
     @model_validator(mode="after")
     def _divides_what_can_be_divided(self) -> WorkerSettings:
+        if self.expert_parallel and self.tensor_parallel == 1:
+            raise ValueError(
+                "--expert-parallel needs --tensor-parallel: experts are divided among its processes"
+            )
         if self.num_ranks == 1:
             return self
         refused = {

@@ -32,11 +32,13 @@ class Parts:
     num_ranks: int
     """Ranks of each stage."""
     num_stages: int = 1
+    by_expert: bool = False
+    """Experts are not cut: each rank of a stage has some."""
 
     @classmethod
     def of(cls, settings: WorkerSettings) -> Parts:
         """What these settings say."""
-        return cls(settings.tensor_parallel, settings.pipeline_parallel)
+        return cls(settings.tensor_parallel, settings.pipeline_parallel, settings.expert_parallel)
 
     @property
     def total(self) -> int:
@@ -54,7 +56,7 @@ def meet(rank: int, parts: Parts, place: str, memory_fd: int | None) -> Split:
             raise RuntimeError("the native kernels, through which ranks meet, are not available at this one")
         within = MemoryCommunicator(rank % parts.num_ranks, parts.num_ranks, memory_fd, kernels)
         if parts.num_stages == 1:
-            return Split(within)
+            return Split(within, by_expert=parts.by_expert)
     store = FileStore(str(Path(place) / "ranks"), parts.total)
     store.set_timeout(timedelta(seconds=MEET_S))
     return meet_over_gloo(rank, parts, parts.total, store, "127.0.0.1", within)
@@ -80,7 +82,7 @@ def meet_over_gloo(
     group = _gloo(store, rank, parts.total)
     everyone = GlooCommunicator(rank, parts.total, num_here, group)
     if parts.num_stages == 1:
-        return Split(everyone)
+        return Split(everyone, by_expert=parts.by_expert)
     stage, part = divmod(rank, parts.num_ranks)
     if parts.num_ranks == 1:
         within = LoneCommunicator()
@@ -92,7 +94,7 @@ def meet_over_gloo(
         rank - parts.num_ranks if stage else None,
         rank + parts.num_ranks if stage < parts.num_stages - 1 else None,
     )
-    return Split(within, everyone, stage, parts.num_stages, link)
+    return Split(within, everyone, stage, parts.num_stages, link, by_expert=parts.by_expert)
 
 
 def _gloo(store: Store, rank: int, size: int) -> ProcessGroupGloo:

@@ -265,11 +265,7 @@ def _load_module(
         config = _read_config(model_dir, text_config)
         model_class = _model_class(config, kind)
         if split is not None:
-            if split.num_stages > 1 and kind != HeadKind.WORDS:
-                raise ModelLoadError(
-                    "pipeline_parallel is for models that generate, and this one has labels."
-                )
-            source = split.localise(config, source)
+            source = split.localise(config, source, model_class, has_words=kind == HeadKind.WORDS)
             model_class = split.class_of(model_class)
         if quantization != Quantization.NONE:
             round_matrix = rounding(native_kernels())

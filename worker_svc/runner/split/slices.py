@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from worker_svc.runner.split.expert_share import is_of_experts
 from worker_svc.runner.split.plan import SplitPlan
 from worker_svc.weights.quantised import QuantisedMatrix
 from worker_svc.weights.source import WeightSource
@@ -81,11 +82,15 @@ class Cut:
         return pieces[0].contiguous() if len(pieces) == 1 else torch.cat(pieces, self.dim)
 
 
-def split_source(source: WeightSource, plan: SplitPlan, family: str) -> WeightSource:
-    """The weights as this rank has them; those that no plan names are there as a whole."""
+def split_source(
+    source: WeightSource, plan: SplitPlan, family: str, *, has_experts_whole: bool = False
+) -> WeightSource:
+    """The weights as this rank has them; those that no plan names are there as a whole, and so are those of experts
+    that are not cut."""
     weights = {}
     for name, weight in source.weights.items():
-        cut = cut_of(name, weight.shape, plan, family)
+        is_whole = has_experts_whole and is_of_experts(name)
+        cut = None if is_whole else cut_of(name, weight.shape, plan, family)
         weights[name] = weight if cut is None else _part(weight, cut)
     return replace(source, weights=weights)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -12,9 +13,11 @@ from worker_svc.runner.attention.kv_cache import NO_KV, LayerShape
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.split.communicator import Communicator
 from worker_svc.runner.split.elsewhere import staged
+from worker_svc.runner.split.expert_share import Shapes, own_source, shapes_of, share_of, with_own, wrap
 from worker_svc.runner.split.links import StageLink
 from worker_svc.runner.split.plan import SplitPlan, localise, plan_of
 from worker_svc.runner.split.reduced import SplitHead, Sums
+from worker_svc.runner.split.shares import Share
 from worker_svc.runner.split.slices import split_source
 from worker_svc.runner.split.stage import Stage, only_of, stage_of
 from worker_svc.weights.source import WeightSource
@@ -32,13 +35,17 @@ class Split:
         stage_number: int = 0,
         num_stages: int = 1,
         link: StageLink | None = None,
+        *,
+        by_expert: bool = False,
     ) -> None:
         """ranks: those of the same stage. everyone: all ranks; None: there is one stage. link: to the neighbours in the
-        pipeline."""
+        pipeline. by_expert: each rank has some experts whole, not a part of all."""
         self.ranks, self.everyone = ranks, everyone or ranks
         self.stage_number, self.num_stages, self.link = stage_number, num_stages, link
         self.stage: Stage | None = None
         """The layers that are here, once the config is known; None: all."""
+        self._by_expert = by_expert
+        self._experts: tuple[Shapes, Share] | None = None
         self._plan: SplitPlan | None = None
         self._sums: Sums | None = None
 
@@ -46,6 +53,7 @@ class Split:
     def told(self) -> str:
         """For what a result depends on: sums are made in another order than by one process."""
         of_stage = f"{self.ranks.size} ranks" if self.is_cut else ""
+        of_stage += " by experts" if self._by_expert else ""
         of_stages = f"{self.num_stages} stages" if self.num_stages > 1 else ""
         return " x ".join(filter(None, (of_stages, of_stage)))
 
@@ -54,9 +62,16 @@ class Split:
         """Each layer is divided among several ranks."""
         return self.ranks.size > 1
 
-    def localise(self, config: Any, source: WeightSource, *, has_words: bool = True) -> WeightSource:
+    def localise(
+        self, config: Any, source: WeightSource, model_class: Any, *, has_words: bool = True
+    ) -> WeightSource:
         """Makes the config that of this rank's part, and gives its weights. has_words: the head is over words, not
         labels. ModelLoadError where neither can be."""
+        if self._by_expert:
+            with torch.device("meta"):
+                whole = shapes_of(model_class(deepcopy(config)))
+            self._experts = whole, share_of(whole, self.ranks.rank, self.ranks.size)
+            source = own_source(source, self._experts[1])
         if self.num_stages > 1:
             if not has_words:
                 raise ModelLoadError(
@@ -71,11 +86,18 @@ class Split:
             return source
         plan = self._plan = plan_of(config, self.ranks.rank, self.ranks.size)
         localise(config, plan)
-        return split_source(source, plan, str(config.model_type))
+        return split_source(source, plan, str(config.model_type), has_experts_whole=self._by_expert)
 
     def class_of(self, model_class: Any) -> Any:
-        """The class of a model that has this rank's layers alone."""
-        return model_class if self.stage is None else staged(model_class, self.stage)
+        """The class of a model that has this rank's layers and experts alone."""
+        stage = self.stage
+        if stage is not None:
+            model_class = staged(model_class, stage)
+        if self._experts is None:
+            return model_class
+        shapes, share = self._experts
+        here = {name: own for name, own in shapes.items() if stage is None or stage.has(f"{name}.")}
+        return with_own(model_class, here, share)
 
     def join(self, module: Any, *, splits_head: bool) -> None:
         """Has a module of such weights say what the whole one would. splits_head: each rank has a part of the words;
@@ -83,6 +105,8 @@ class Split:
         plan = self._plan
         if plan is None:
             return
+        if self._experts is not None:
+            wrap(module, self._experts[1])
         if splits_head and self.stage is None and hasattr(module, HEAD):
             setattr(module, HEAD, SplitHead(getattr(module, HEAD), plan, self.ranks))
         self._sums = Sums(module, plan, self.ranks)
