@@ -33,7 +33,7 @@ class Parts:
     """Ranks of each stage."""
     num_stages: int = 1
     by_expert: bool = False
-    """Experts are not cut: each rank of a stage has some."""
+    """Whether experts are whole, and each rank of a stage has some."""
 
     @classmethod
     def of(cls, settings: WorkerSettings) -> Parts:
