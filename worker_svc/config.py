@@ -77,7 +77,7 @@ class WorkerSettings(MetricsSettings):
     """Stages among which the model's layers are divided, each of as many processes as `tensor_parallel` says: a step
     passes through them one after the other, and as many steps are on their way."""
     expert_parallel: bool = False
-    """Whether each of the `tensor_parallel` processes of a stage has some experts of a layer whole, instead of a part of
+    """Whether each of the `tensor_parallel` processes of a stage has some experts of a layer whole, not a part of
     each."""
     collectives: Literal["auto", "shared-memory", "gloo"] = "auto"
     """How these processes add up what each has computed. auto: through shared memory, where the compiled kernels are

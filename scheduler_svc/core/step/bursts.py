@@ -33,8 +33,11 @@ def num_due(worker: Worker) -> int:
 def steps_behind(worker: Worker, burst_s: float) -> int:
     """Steps that may be sent behind the one that was just made, while the worker is steady: with it they take `burst_s`
     seconds, and a row at least can have a token in each. 0 where their blocks might not be there."""
-    typical_s, slots = worker.pacer.typical_s, worker.table.decode_slots
-    if not 0 < 2 * typical_s <= burst_s or not len(slots):
+    typical_s = worker.pacer.typical_s
+    if not 0 < 2 * typical_s <= burst_s:
+        return 0
+    slots = worker.table.decode_slots
+    if not len(slots):
         return 0
     most_tokens = int((worker.table.limit[slots] - worker.table.bound[slots]).max())
     num_steps = min(int(burst_s / typical_s), MOST_STEPS) - 1

@@ -11,6 +11,8 @@ def even_out(table: SlotTable, step: StepDecision) -> None:
     turn of the other lane, with no step of theirs in between."""
     counts = [len(lane.slots) for lane in table.lanes]
     number = table.turn_number
+    if counts[number] - min(counts) <= 1:
+        return
     movable = table.turn.slots.tolist()
     while counts[number] - min(counts) > 1:
         lane = counts.index(min(counts))

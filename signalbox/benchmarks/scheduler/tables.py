@@ -109,6 +109,8 @@ def make_scheduler(load: Load, config: SchedulerConfig | None = None) -> tuple[S
         max_num_batched_tokens=1 << 30,
         max_inflight_steps=load.inflight,
         num_speculative_tokens=load.speculative,
+        just_in_time_steps=load.lanes == 1,  # no time passes here
+        enable_chunked_prefill=load.lanes == 1,  # all prompts in one step
         max_waiting=1 << 30,
     )
     scheduler = Scheduler(config, epoch=1, now=0.0)
