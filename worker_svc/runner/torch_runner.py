@@ -42,6 +42,7 @@ from worker_svc.runner.runner_info import runner_info
 from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums, with_bad_readings
 from worker_svc.runner.sampling.prompt_results import read_prompts, score_prompts
 from worker_svc.runner.sampling.sampler import sample
+from worker_svc.runner.split.known_states import learn_states
 from worker_svc.runner.split.split import Split
 
 logger = logging.getLogger(__name__)
@@ -332,6 +333,7 @@ def load_checked(
     form = served_quantization(quantization, dtype)
     load = partial(load_model, path, dtype=dtype, device=device, max_model_len=max_model_len, split=split)
     model = load(quantization=form)
+    learn_states(model)
     check_chunks(model.module, block_size)
     if form in ROUNDED_BITS and model.num_kept <= 1:
         raise ModelLoadError(
@@ -347,6 +349,7 @@ def load_checked(
             raise ModelLoadError(f"{path} cannot be served in {quantization}: {failure}") from failure
         logger.warning("The model runs without fused modules, which is slower: %s", failure)
         model = load()
+        learn_states(model)
     check_paged_attention(model, block_size)
     return model
 

@@ -29,11 +29,44 @@ class Elsewhere(nn.Module):
         return hidden_states
 
 
+class NoEmbedding(nn.Module):
+    """The embedding of a stage but the first one. Of tokens that it has learned it gives the states that the stage
+    before makes of them, for a stage that is looked at alone; of others numbers that differ by token."""
+
+    def __init__(self, hidden_size: int, padding_idx: int | None, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.padding_idx, self._hidden_size, self._dtype = padding_idx, hidden_size, dtype
+        self._known: dict[int, torch.Tensor] = {}
+        self.last: torch.Tensor | None = None
+        """What it gave last, before the model scaled it."""
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """An empty tensor: models ask for its device and type alone."""
+        return torch.empty(0, dtype=self._dtype)
+
+    def learn(self, token_ids: torch.Tensor, states: torch.Tensor) -> None:
+        """The states `[T, H]` of tokens `[T]`, which differ from each other."""
+        self._known = dict(zip(token_ids.tolist(), states, strict=True))
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """`[1, T]` to `[1, T, H]`."""
+        self.last = torch.stack([self._states_of(token) for token in token_ids[0].tolist()])[None]
+        return self.last
+
+    def _states_of(self, token: int) -> torch.Tensor:
+        if token in self._known:
+            return self._known[token]
+        steps = torch.arange(1, self._hidden_size + 1, dtype=torch.float32)
+        return torch.sin((token % 997 + 1) * steps * 0.37).to(self._dtype)
+
+
 class Entry(Elsewhere):
     """Stands for the first layer of a stage but the first one: gives what has come from the stage before."""
 
-    def __init__(self, layer: nn.Module) -> None:
+    def __init__(self, layer: nn.Module, embedding: NoEmbedding) -> None:
         super().__init__(layer)
+        self._embedding = [embedding]  # not a module of ours
         self._received: torch.Tensor | None = None
 
     @contextmanager
@@ -46,26 +79,11 @@ class Entry(Elsewhere):
             self._received = None
 
     def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-        """What has come `[1, T, H]`; what it is called with where nothing has, for a stage that is looked at alone."""
-        return hidden_states if self._received is None else self._received
-
-
-class NoEmbedding(nn.Module):
-    """The embedding of a stage but the first one: numbers that differ by token, for a stage that is looked at alone."""
-
-    def __init__(self, hidden_size: int, padding_idx: int | None, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.padding_idx, self._hidden_size, self._dtype = padding_idx, hidden_size, dtype
-
-    @property
-    def weight(self) -> torch.Tensor:
-        """An empty tensor: models ask for its device and type alone."""
-        return torch.empty(0, dtype=self._dtype)
-
-    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """`[1, T]` to `[1, T, H]`."""
-        steps = torch.arange(1, self._hidden_size + 1, device=token_ids.device, dtype=torch.float32)
-        return torch.sin((token_ids[..., None] % 997 + 1) * steps * 0.37).to(self._dtype)
+        """What has come `[1, T, H]`; what the embedding gave where nothing has, for a stage that is looked at alone."""
+        if self._received is not None:
+            return self._received
+        last = self._embedding[0].last
+        return hidden_states if last is None else last
 
 
 def staged(model_class: Any, stage: Stage) -> Any:
@@ -90,11 +108,11 @@ def leave_out_others(module: Any, stage: Stage) -> None:
         if number not in stage.layers:
             base.layers[number] = Elsewhere(layer)
     if not stage.is_first:
-        base.layers[0] = Entry(base.layers[0])
         embedding = base.embed_tokens
         base.embed_tokens = NoEmbedding(
             module.config.hidden_size, getattr(embedding, "padding_idx", None), embedding.weight.dtype
         )
+        base.layers[0] = Entry(base.layers[0], base.embed_tokens)
     if not stage.is_last:
         base.norm = nn.Identity()
     if not stage.has_head:

@@ -44,6 +44,8 @@ class Split:
         self.stage_number, self.num_stages, self.link = stage_number, num_stages, link
         self.stage: Stage | None = None
         """The layers that are here, once the config is known; None: all."""
+        self.known_states: torch.Tensor | None = None
+        """What the stage before makes of the probe's tokens, once it is known."""
         self._by_expert = by_expert
         self._experts: tuple[Shapes, Share] | None = None
         self._plan: SplitPlan | None = None

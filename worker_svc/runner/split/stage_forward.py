@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import torch
 
 from worker_svc.runner.cpu.decoder import FusedDecoder
@@ -38,11 +36,13 @@ class StageForward:
             angles = (self._cosines[positions][None], self._sines[positions][None])
             states: torch.Tensor = self._base.norm(self._fused(hidden, angles))[0]
             return states
-        entering: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if received is not None:
-            assert self._entry is not None, "the first stage receives nothing"
-            entering = self._entry.receiving(received)
-        with entering:
+        if received is None:
             output = self._base(input_ids=token_ids[None], position_ids=positions[None], use_cache=False)
+        else:
+            assert self._entry is not None, "the first stage receives nothing"
+            with self._entry.receiving(received):
+                output = self._base(
+                    inputs_embeds=received[None], position_ids=positions[None], use_cache=False
+                )
         last: torch.Tensor = output.last_hidden_state[0]
         return last
