@@ -13,6 +13,8 @@ from worker_svc.weights.source import WeightSource
 
 LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 EMBEDDING, NORM, HEAD = "embed_tokens.", "norm.", "lm_head."
+HEAD_SHARE = 0.5
+"""What a head counts: a step that decodes reads it as a layer is read, and one that computes a prompt hardly does."""
 STAGED = DIVIDED - {"gemma4_text", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"}
 """Families that are compared with one process. Those left out hand more from layer to layer than hidden states, or keep
 recurrent states, which so far are rank 0's to say."""
@@ -69,7 +71,7 @@ def stage_of(config: Any, source: WeightSource, number: int, size: int, *, has_h
 
 
 def costs_of(source: WeightSource, num_layers: int) -> tuple[list[float], float]:
-    """What a step reads of each layer, and of the head: bytes of their weights, as they are stored."""
+    """What a step reads of each layer, and of the head on average: bytes of their weights, as they are stored."""
     costs, head, embedding = [0.0] * num_layers, 0.0, 0.0
     for name, weight in source.weights.items():
         layer = LAYER.search(name)
@@ -79,7 +81,7 @@ def costs_of(source: WeightSource, num_layers: int) -> tuple[list[float], float]
             head += weight.stored_bytes
         elif EMBEDDING in name:
             embedding += weight.stored_bytes
-    return costs, head or embedding
+    return costs, HEAD_SHARE * (head or embedding)
 
 
 def even_ranges(costs: Sequence[float], size: int, of_head: float) -> list[tuple[int, int]]:
