@@ -147,3 +147,29 @@ def test_chats_in_bfloat16_are_transformers_own_but_for_near_ties(
         for question, answer in zip(QUESTIONS, answers, strict=True)
     )
     assert different <= MOST_DIFFERENT
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "parts",
+    [{"tensor-parallel": 2}, {"pipeline-parallel": 2}, {"tensor-parallel": 2, "pipeline-parallel": 2}],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_chats_of_a_model_in_several_processes(
+    launch_ring: Launch, smollm2: Path, parts: dict[str, int], dtype: str
+) -> None:
+    """RK6, RK12: token for token in float32, and but for near ties in bfloat16."""
+    from tests.worker_svc.runner.reference import assert_near_the_best  # noqa: PLC0415
+
+    settings = [f"--worker-set={name}={count}" for name, count in (parts | {"threads": 1}).items()]
+    ring = launch_ring("--model", "smollm2", "--dtype", dtype, "--quantization", "none", *settings)
+    ring.wait_for("Ctrl-C stops everything")
+    answers, reference = ask_all(ring), Reference(smollm2)
+    if dtype == "float32":
+        assert answers == expected_answers(reference, answers)
+        return
+    different = sum(
+        assert_near_the_best(reference.model, reference.prompt(question), answer.tokens)
+        for question, answer in zip(QUESTIONS, answers, strict=True)
+    )
+    assert different <= MOST_DIFFERENT
