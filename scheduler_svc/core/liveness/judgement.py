@@ -265,8 +265,12 @@ class Liveness:
 
 def rows_of_step(worker: Worker, step_id: int = 0) -> frozenset[int]:
     """Slots with a row in the step that ran when the worker crashed (S1): the one that it named, or the oldest that has
-    not reported."""
-    if not worker.records:
-        return frozenset()
-    record = next((record for record in worker.records if record.step_id == step_id), worker.records[0])
-    return frozenset((*record.decode_slots.tolist(), *(chunk.slot for chunk in record.chunks)))
+    not reported. Where there are lanes, also in those that may have been on their way behind it."""
+    records = list(worker.records)
+    first = next((at for at, record in enumerate(records) if record.step_id == step_id), 0)
+    running = records[first : first + len(worker.table.lanes)]
+    return frozenset(
+        slot
+        for record in running
+        for slot in (*record.decode_slots.tolist(), *(chunk.slot for chunk in record.chunks))
+    )

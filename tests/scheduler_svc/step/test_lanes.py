@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.liveness.judgement import rows_of_step
 from scheduler_svc.core.recovery.snapshot import SnapshotError, WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.step.step import StepDecision
@@ -105,3 +106,19 @@ def test_prompts_are_cut_for_the_stages(num_lanes: int, is_chunked: bool) -> Non
         return
     assert lengths[:2] == [200, 188] and lengths[-2] == 64
     assert lengths == sorted(lengths, reverse=True)
+
+
+@pytest.mark.parametrize("num_lanes", [1, 2])
+def test_who_was_on_the_way_may_have_crashed_the_worker(num_lanes: int) -> None:
+    """S1: with two stages the step that ran, and the one behind it; not what had yet to begin."""
+    scheduler = with_lanes(num_lanes, max_num_batched_tokens=64, max_num_seqs=8, max_inflight_steps=4)
+    for number in range(3):
+        scheduler.submit(make_request(f"r{number}", 64), 0.0)
+        assert scheduler.schedule(WORKER, 0.0) is not None
+    worker = scheduler.workers[WORKER]
+    of_steps = [
+        {*record.decode_slots.tolist(), *(chunk.slot for chunk in record.chunks)} for record in worker.records
+    ]
+    assert of_steps[0] < set().union(*of_steps[:2]) < set().union(*of_steps), "each step has another row"
+    assert rows_of_step(worker) == set().union(*of_steps[:num_lanes])
+    assert rows_of_step(worker, worker.records[1].step_id) == set().union(*of_steps[1 : 1 + num_lanes])
