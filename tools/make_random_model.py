@@ -111,6 +111,8 @@ def fill_weights(model: torch.nn.Module, generator: torch.Generator) -> None:
             parameter.normal_(std=gain * parameter.shape[2] ** -0.5, generator=generator)
         elif name.endswith(("bias", "sinks")):
             parameter.normal_(std=0.3, generator=generator)
+        elif name.endswith("A_log"):  # of a layer alone it is memory that nobody has written
+            parameter.uniform_(0.8 * gain, 1.2 * gain, generator=generator)
         elif float(parameter.abs().max()) == 0:  # a norm whose weight is added to 1
             parameter.uniform_(-0.2, 0.2, generator=generator)
         else:

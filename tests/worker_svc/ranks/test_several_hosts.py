@@ -61,23 +61,25 @@ def torchrun(rank: int, port: int) -> dict[str, str]:
     return {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
-@pytest.mark.parametrize("has_certificates", [False, True])
+@pytest.mark.parametrize(("has_certificates", "num_stages"), [(False, 1), (True, 1), (False, 2)])
 def test_ranks_find_each_other(
     path: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
     has_certificates: bool,
+    num_stages: int,
 ) -> None:
     """The other one knows neither model nor settings but what rank 0 tells it; a signal to end means rank 0."""
     (port,) = free_ports(1)
-    files: list[str] = []
+    parts = {"tensor_parallel": 2 // num_stages, "pipeline_parallel": num_stages}
+    files = [f"--{name.replace('_', '-')}={count}" for name, count in parts.items()]
     if has_certificates:
         authority, now = make_authority(datetime.now(UTC)), datetime.now(UTC)
         write_issued(tmp_path, "ca", authority)
         write_issued(tmp_path, "worker", make_leaf(authority, Role.WORKER, now))
         names = [str(tmp_path / name) for name in ("worker.crt", "worker.key", "ca.crt")]
-        files = [f"--tls-{kind}={name}" for kind, name in zip(("cert", "key", "ca"), names, strict=True)]
+        files += [f"--tls-{kind}={name}" for kind, name in zip(("cert", "key", "ca"), names, strict=True)]
         take_on(Identity(*map(Path, names)))
         request.addfinalizer(lambda: take_on(None))
     for name, value in torchrun(0, port).items():
@@ -92,7 +94,7 @@ def test_ranks_find_each_other(
         return [client.output for client in clients]
 
     with other_rank(torchrun(1, port), *files) as process:
-        runner, _ = make_runner(settings_for(path))
+        runner, _ = make_runner(settings_for(path, **parts))
         assert isinstance(runner, LeadingRunner)
         assert play(runner) == play(one)
         process.send_signal(signal.SIGTERM)

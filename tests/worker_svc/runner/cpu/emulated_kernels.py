@@ -155,18 +155,27 @@ def pointers_of(call: ctypes.Structure) -> Iterator[Pointer]:
 
 
 def read_memory(pointers: list[Pointer]) -> list[tuple[int, bytes]]:
-    """Addresses and contents of all that is pointed to; ends where this process has no memory."""
-    spans: list[list[int]] = []
+    """Addresses and contents of all that is pointed to, without what this process has no memory for: there may be holes
+    between two that are near each other."""
+    spans: list[tuple[list[int], int]] = []
     for start, size in sorted({(target, size) for _, target, size in pointers}):
         if spans and start <= spans[-1][1]:
-            spans[-1][1] = max(spans[-1][1], start + size)
+            starts, end = spans[-1]
+            spans[-1] = [*starts, start], max(end, start + size)
         else:
-            spans.append([start, start + size])
-    memory = os.open("/proc/self/mem", os.O_RDONLY)
+            spans.append(([start], start + size))
+    memory, read = os.open("/proc/self/mem", os.O_RDONLY), []
     try:
-        return [(start, os.pread(memory, end - start, start)) for start, end in spans]
+        for starts, end in spans:
+            reached = 0
+            for start in starts:
+                if start >= reached:
+                    content = os.pread(memory, end - start, start)
+                    read.append((start, content))
+                    reached = start + len(content)
     finally:
         os.close(memory)
+    return read
 
 
 def write_changes(address: int, before: bytes, after: bytes) -> None:
