@@ -69,7 +69,8 @@ def needs_commit(table: RequestTable, delta: StepDelta, settling: list[int]) -> 
 
 def needs_commit_of_lane(table: RequestTable, delta: StepDelta, settling: list[int]) -> bool:
     """As `needs_commit`, where steps are turns of lanes (LA2): what a row needs of the host is there once its last step
-    has been committed, whatever that is. A chunk may follow another that is on its way, unless the prompt is read."""
+    has been committed, whatever that is. A chunk may follow another that is on its way, unless the prompt is read: what
+    is read is kept beside the slot, which is not to be forgotten meanwhile either."""
     if _copies(delta) or _takes_from_flight(table, delta):
         return True
     may_run, lane = table.runs.copy(), table.lane.copy()
@@ -79,8 +80,8 @@ def needs_commit_of_lane(table: RequestTable, delta: StepDelta, settling: list[i
     for slot, number in delta.lane_changes:
         lane[slot] = number
     may_run &= (lane == delta.step_id % table.num_lanes) & (table.status != SlotStatus.ENDED)
-    reads = [slot for slot, _, _ in delta.chunks if table.reads_prompt[slot]]
-    may_run[reads] = True
+    named = [*(slot for slot, _, _ in delta.chunks), *delta.finished_slots]
+    may_run[[slot for slot in named if table.reads_prompt[slot]]] = True
     return bool((table.num_in_flight[may_run] > 0).any())
 
 
