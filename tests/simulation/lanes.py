@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,14 +77,15 @@ def _as_known_now(batch: Batch) -> Batch:
     )
 
 
-class PipelineSimRunner(PoolingSimRunner):
-    """An `AheadRunner` of several lanes."""
+class Pipelined:
+    """The face of an `AheadRunner` of several lanes, ahead of a runner in the order of its bases."""
 
-    def __init__(self, info: RunnerInfo) -> None:
-        super().__init__(info)
-        self.owners: BlockOwners | None = None
-        """Checked at each launch, if there."""
-        self.pipeline = Pipeline(info.num_lanes, super().execute)
+    owners: BlockOwners | None = None
+    """Checked at each launch, if there."""
+
+    def __init__(self, info: RunnerInfo, *others: Any) -> None:
+        super().__init__(info, *others)
+        self.pipeline = Pipeline(info.num_lanes, super().execute)  # type: ignore[misc]
 
     def launch(self, batch: Batch, in_flight: NDArray[np.bool_]) -> Passing:
         """As `AheadRunner.launch`."""
@@ -98,4 +100,8 @@ class PipelineSimRunner(PoolingSimRunner):
     def execute(self, batch: Batch) -> Sampled:
         """In turn."""
         self.pipeline.check_idle()
-        return super().execute(batch)
+        return super().execute(batch)  # type: ignore[misc, no-any-return]
+
+
+class PipelineSimRunner(Pipelined, PoolingSimRunner):
+    """Several lanes of the simulated model."""

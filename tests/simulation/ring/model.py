@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.simulation.ahead import AheadSimRunner, BlockOwners
-from tests.simulation.lanes import Passing, Pipeline
+from tests.simulation.lanes import Pipelined
 from tests.simulation.penalties import first_unseen
 from tests.simulation.ring.request import draw, logprob_of
 from tests.simulation.vectors import PoolingSimRunner
@@ -163,25 +163,8 @@ class Model(_Sampler):
     """Runs a batch when it is asked for its tokens."""
 
 
-class PipelineModel(_Sampler):
+class PipelineModel(Pipelined, _Sampler):
     """Has as many batches on their way as it has lanes."""
-
-    def __init__(self, info: RunnerInfo, trouble: Trouble) -> None:
-        super().__init__(info, trouble)
-        self.pipeline = Pipeline(info.num_lanes, super().execute)
-
-    def launch(self, batch: Batch, in_flight: NDArray[np.bool_]) -> Passing:
-        """As `AheadRunner.launch`."""
-        return self.pipeline.launch(batch, in_flight)
-
-    def collect(self, launched: Passing) -> Sampled:
-        """As `AheadRunner.collect`."""
-        return self.pipeline.collect(launched)
-
-    def execute(self, batch: Batch) -> Sampled:
-        """In turn."""
-        self.pipeline.check_idle()
-        return super().execute(batch)
 
 
 class AheadModel(AheadSimRunner):

@@ -138,6 +138,10 @@ Outputs = dict[str, list[list[int]]]
 
 @pytest.fixture(scope="module")
 def plain(bench: Bench) -> Outputs:
+    return outputs_without_drafts(bench)
+
+
+def outputs_without_drafts(bench: Bench) -> Outputs:
     """Outputs of each draw without drafts, one after the other on a ring of its own."""
     outputs: Outputs = {}
     for draw in DRAWS:

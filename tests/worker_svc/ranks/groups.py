@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.worker_svc.drafting.local_ring import LocalRing
+from tests.worker_svc.runner.reference import EPSILON, assert_near_the_best, load_reference, make_prompts
 from worker_svc.config import WorkerSettings
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.ranks.runners import LeadingRunner
@@ -35,3 +37,14 @@ def group(path: Path, **changes: Any) -> Iterator[tuple[LeadingRunner, Drafter |
         yield runner, drafter
     finally:
         runner.close()
+
+
+def assert_transformers_own(path: Path, runner: LeadingRunner) -> LocalRing:
+    """Greedy tokens of a few prompts are those of the model in `path`. Returns the ring that they were played on."""
+    ring = LocalRing(runner, None, depth=2, num_seqs=4)
+    clients = [ring.submit(prompt, 12) for prompt in make_prompts((17, 40, 5))]
+    ring.run()
+    reference = load_reference(path)
+    ties = sum(assert_near_the_best(reference, client.prompt, client.output, EPSILON) for client in clients)
+    assert ties <= 1
+    return ring

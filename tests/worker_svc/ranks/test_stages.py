@@ -11,18 +11,17 @@ import pytest
 from tests.worker_svc.drafting.local_ring import LocalRing
 from tests.worker_svc.drafting.test_constrained_output import (
     CACHES,
-    CASES,
     DEMO_MODEL,
     DRAWS,
     METHODS,
     Bench,
     Outputs,
+    outputs_without_drafts,
     play_all,
-    submit,
 )
-from tests.worker_svc.ranks.groups import group, settings_for
-from tests.worker_svc.ranks.test_group_tokens import alone, embed, play, preset
-from tests.worker_svc.runner.reference import EPSILON, assert_near_the_best, load_reference, make_prompts
+from tests.worker_svc.ranks.groups import assert_transformers_own, group, settings_for
+from tests.worker_svc.ranks.test_group_tokens import alone, assert_as_alone, embed, play, preset
+from tests.worker_svc.runner.reference import make_prompts
 from tools.make_random_model import PRESETS, make_model
 from worker_svc.ranks.pipeline import PipelineRunner
 from worker_svc.runner.attention.attention import native_kernels
@@ -65,14 +64,8 @@ def family_of(preset_name: str) -> str:
 def test_greedy_tokens_of_two_stages_are_transformers_own(name: str, tmp_path: Path) -> None:
     """RK12: every family that is said to be served so."""
     path = make_model(name, tmp_path, seed=1)
-    prompts = make_prompts((17, 40, 5))
     with group(path, **TWO) as (runner, _):
-        ring = LocalRing(runner, None, depth=2, num_seqs=4)
-        clients = [ring.submit(prompt, 12) for prompt in prompts]
-        ring.run()
-    reference = load_reference(path)
-    ties = sum(assert_near_the_best(reference, client.prompt, client.output, EPSILON) for client in clients)
-    assert ties <= 1
+        ring = assert_transformers_own(path, runner)
     assert ring.num_beside > 8, "steps waited for each other"
 
 
@@ -85,16 +78,7 @@ def test_tokens_of_two_stages_are_those_of_one(
     wanted = play(*alone(path, **(settings | {"tensor_parallel": 1})), depth, num_drafts)
     with group(path, **(TWO | settings)) as (runner, drafter):
         clients = play(runner, drafter, depth, num_drafts)
-    if settings.get("num_blocks"):
-        assert sum(len(client.preempted_at) for client in clients), "nobody gave way"
-    assert clients[4].output == wanted[4].output
-    assert clients[5].prompt_logprobs == pytest.approx(wanted[5].prompt_logprobs, abs=1e-3)
-    reference = load_reference(path)
-    ties = sum(
-        assert_near_the_best(reference, client.prompt, client.output, EPSILON)
-        for client in (*clients[:4], clients[5])
-    )
-    assert ties <= 1
+    assert_as_alone(path, clients, wanted, gives_way="num_blocks" in settings)
 
 
 def test_each_stage_has_its_layers_alone(preset: Any) -> None:
@@ -205,14 +189,8 @@ def in_stages() -> Iterator[Bench]:
 @pytest.fixture(scope="module")
 def plain_outputs() -> Outputs:
     """Of one process."""
-    bench, outputs = Bench(), Outputs()
-    for draw in DRAWS:
-        outputs[draw] = []
-        for case in CASES:
-            ring = bench.ring("none")
-            client = submit(ring, case, draw)
-            ring.run()
-            outputs[draw].append(client.output)
+    bench = Bench()
+    outputs = outputs_without_drafts(bench)
     bench.grammars.close()
     return outputs
 
