@@ -332,7 +332,7 @@ class StepLoop:
         workers = [concerned] if concerned is not None else list(self._workers)
         if concerned is not None and self.core.may_place:
             workers += [other for other in self._workers if not self.core.workers[other].records]
-        for worker_id in workers:
+        for worker_id in self.core.handoffs.pulls.with_woken(workers):
             if worker_id not in self._workers:
                 continue  # it was named twice, and dropped the first time
             try:

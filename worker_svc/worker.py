@@ -269,6 +269,7 @@ def _hello(
         groups=build_groups(info),
         protocol=versions.ours(has_groups=bool(info.groups), num_lanes=info.num_lanes),
         kv_layout=info.kv_layout if settings.hand_off else "",
+        pulls_blocks=settings.hand_off and bool(info.kv_layout),
         role=f"WORKER_ROLE_{settings.role.upper()}",
         num_ranks=settings.num_ranks,
         num_lanes=info.num_lanes,

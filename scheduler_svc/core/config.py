@@ -83,7 +83,7 @@ class SchedulerConfig(BaseModel):
     affinity_max_skips: NonNegativeInt = 16
     """How many steps of other workers may leave it."""
     affinity_min_tokens: PositiveInt = 64
-    """Cached tokens that make another worker worth waiting for."""
+    """Cached tokens that make another worker worth waiting for, or worth being read from (pull_prefixes)."""
     balance_wait_ms: NonNegativeFloat = 200.0
     """How long a request may be left for a worker that has fewer requests, and steps enough in flight, in
     milliseconds."""
@@ -120,6 +120,9 @@ class SchedulerConfig(BaseModel):
     handoff_blocks_per_s: PositiveFloat = 2000.0
     """Blocks that travel from one worker to another per second, for the policies above: bytes per second over bytes
     per block."""
+    pull_prefixes: bool = True
+    """Read the cached beginning of a prompt from a worker that is busy, or drains, where that is sooner than computing
+    it: between workers that hand over (their setting hand_off)."""
     max_waiting: PositiveInt = 100_000
     """Requests that may wait for one model; more are refused. Of one tenant: max_queued in the file of tenants."""
     max_waiting_bytes: int = Field(default=384 << 20, ge=1 << 20)

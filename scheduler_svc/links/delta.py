@@ -15,6 +15,7 @@ from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import Start, StepDecision, StepReport
 from scheduler_svc.links.disk import write_disk_orders
 from scheduler_svc.links.handoff_columns import build_import, parse_other, write_handoffs
+from scheduler_svc.links.pull_columns import write_pulls
 from signalbox.links.outbox import split
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays
@@ -73,6 +74,8 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
         columns.DRAFTS.write(message, step.draft_limits)
     if step.handoffs is not None:
         write_handoffs(message.handoffs, step.handoffs)
+    if step.begins_pull or step.pulls is not None:
+        write_pulls(message.pulls, step)
     return message
 
 
@@ -226,6 +229,7 @@ def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
         kv_layout=message.kv_layout,
         num_ranks=message.num_ranks or 1,
         num_lanes=message.num_lanes or 1,
+        pulls_blocks=message.pulls_blocks,
         # A role that is not known here, or unset: both.
         role=WorkerRole(message.role) if int(message.role) in set(WorkerRole) else WorkerRole.BOTH,
     )

@@ -7,6 +7,7 @@ import logging
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.links.disk import DISK_EVENTS, take_disk_event
 from scheduler_svc.links.handoff_columns import parse_arrived
+from scheduler_svc.links.pull_columns import take_pull_ended
 from signalbox.v1 import scheduler_pb2
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ def take_event(core: Scheduler, worker_id: str, event: scheduler_pb2.WorkerEvent
         core.handoffs.ready(worker_id, event.import_ready.slot, event.import_ready.transfer, now)
     elif kind == "import_ended":
         _take_import(core, worker_id, event.import_ended, now)
+    elif kind == "block_pull_ended":
+        take_pull_ended(core.handoffs.pulls, core.workers[worker_id], event.block_pull_ended, now)
     elif kind in DISK_EVENTS:
         take_disk_event(core.workers[worker_id], event)
     elif kind == "frontend_lost":

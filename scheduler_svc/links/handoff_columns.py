@@ -21,7 +21,7 @@ def write_handoffs(message: scheduler_pb2.Handoffs, orders: HandoffOrders) -> No
         columns.COMMITTED.write(message, orders.committed)
     if orders.exports:
         columns.EXPORTS.write(message, [(each.source_slot, each.transfer) for each in orders.exports])
-        message.export_targets.extend(_worker(each.target_process) for each in orders.exports)
+        message.export_targets.extend(build_worker(each.target_process) for each in orders.exports)
         message.export_keys.extend(each.key for each in orders.exports)
     if orders.kept_slots:
         message.kept_slots = columns.pack(orders.kept_slots, columns.U16)
@@ -58,14 +58,15 @@ def build_import(handoff: Handoff) -> scheduler_pb2.NewRequestData:
         import_from=scheduler_pb2.ImportFrom(
             transfer=handoff.transfer,
             key=handoff.key,
-            source=_worker(handoff.source_process),
+            source=build_worker(handoff.source_process),
             address=source.address,
         ),
         leg=handoff.leg,
     )
 
 
-def _worker(process: Process) -> scheduler_pb2.WorkerRef:
+def build_worker(process: Process) -> scheduler_pb2.WorkerRef:
+    """The name of a worker process."""
     return scheduler_pb2.WorkerRef(worker_id=process.worker_id, worker_instance=process.instance)
 
 

@@ -441,7 +441,7 @@ class AttachWorkerRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., snapshot_part: _Optional[_Union[SnapshotPart, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[ModelRunnerOutput, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[WorkerEvent, _Mapping]]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "groups", "reuses_no_blocks", "protocol", "state_group", "num_spine_host_blocks", "kv_layout", "role", "num_ranks", "num_lanes")
+    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "groups", "reuses_no_blocks", "protocol", "state_group", "num_spine_host_blocks", "kv_layout", "role", "num_ranks", "num_lanes", "pulls_blocks")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -464,6 +464,7 @@ class WorkerHello(_message.Message):
     ROLE_FIELD_NUMBER: _ClassVar[int]
     NUM_RANKS_FIELD_NUMBER: _ClassVar[int]
     NUM_LANES_FIELD_NUMBER: _ClassVar[int]
+    PULLS_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     worker_instance: str
     address: str
@@ -486,7 +487,8 @@ class WorkerHello(_message.Message):
     role: WorkerRole
     num_ranks: int
     num_lanes: int
-    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[BlockGroup, _Mapping]]] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., state_group: _Optional[_Union[StateGroup, _Mapping]] = ..., num_spine_host_blocks: _Optional[int] = ..., kv_layout: _Optional[str] = ..., role: _Optional[_Union[WorkerRole, str]] = ..., num_ranks: _Optional[int] = ..., num_lanes: _Optional[int] = ...) -> None: ...
+    pulls_blocks: bool
+    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[BlockGroup, _Mapping]]] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., state_group: _Optional[_Union[StateGroup, _Mapping]] = ..., num_spine_host_blocks: _Optional[int] = ..., kv_layout: _Optional[str] = ..., role: _Optional[_Union[WorkerRole, str]] = ..., num_ranks: _Optional[int] = ..., num_lanes: _Optional[int] = ..., pulls_blocks: bool = ...) -> None: ...
 
 class StateGroup(_message.Message):
     __slots__ = ("boundary", "num_checkpoints", "bytes_per_checkpoint", "prompts_only", "num_host_checkpoints")
@@ -657,7 +659,7 @@ class StepTimings(_message.Message):
     def __init__(self, queued_us: _Optional[int] = ..., prepare_us: _Optional[int] = ..., execute_us: _Optional[int] = ..., commit_us: _Optional[int] = ...) -> None: ...
 
 class WorkerEvent(_message.Message):
-    __slots__ = ("grammar_ready", "grammar_failed", "fence_ended", "frontend_lost", "alive", "draining", "leaving", "import_ready", "import_ended", "disk_news", "disk_loads_ended", "disk_stores_ended")
+    __slots__ = ("grammar_ready", "grammar_failed", "fence_ended", "frontend_lost", "alive", "draining", "leaving", "import_ready", "import_ended", "disk_news", "disk_loads_ended", "disk_stores_ended", "block_pull_ended")
     GRAMMAR_READY_FIELD_NUMBER: _ClassVar[int]
     GRAMMAR_FAILED_FIELD_NUMBER: _ClassVar[int]
     FENCE_ENDED_FIELD_NUMBER: _ClassVar[int]
@@ -670,6 +672,7 @@ class WorkerEvent(_message.Message):
     DISK_NEWS_FIELD_NUMBER: _ClassVar[int]
     DISK_LOADS_ENDED_FIELD_NUMBER: _ClassVar[int]
     DISK_STORES_ENDED_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_PULL_ENDED_FIELD_NUMBER: _ClassVar[int]
     grammar_ready: GrammarReady
     grammar_failed: GrammarFailed
     fence_ended: FenceEnded
@@ -682,7 +685,8 @@ class WorkerEvent(_message.Message):
     disk_news: DiskNews
     disk_loads_ended: DiskLoadsEnded
     disk_stores_ended: DiskStoresEnded
-    def __init__(self, grammar_ready: _Optional[_Union[GrammarReady, _Mapping]] = ..., grammar_failed: _Optional[_Union[GrammarFailed, _Mapping]] = ..., fence_ended: _Optional[_Union[FenceEnded, _Mapping]] = ..., frontend_lost: _Optional[_Union[FrontendLost, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., import_ready: _Optional[_Union[ImportReady, _Mapping]] = ..., import_ended: _Optional[_Union[ImportEnded, _Mapping]] = ..., disk_news: _Optional[_Union[DiskNews, _Mapping]] = ..., disk_loads_ended: _Optional[_Union[DiskLoadsEnded, _Mapping]] = ..., disk_stores_ended: _Optional[_Union[DiskStoresEnded, _Mapping]] = ...) -> None: ...
+    block_pull_ended: BlockPullEnded
+    def __init__(self, grammar_ready: _Optional[_Union[GrammarReady, _Mapping]] = ..., grammar_failed: _Optional[_Union[GrammarFailed, _Mapping]] = ..., fence_ended: _Optional[_Union[FenceEnded, _Mapping]] = ..., frontend_lost: _Optional[_Union[FrontendLost, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., import_ready: _Optional[_Union[ImportReady, _Mapping]] = ..., import_ended: _Optional[_Union[ImportEnded, _Mapping]] = ..., disk_news: _Optional[_Union[DiskNews, _Mapping]] = ..., disk_loads_ended: _Optional[_Union[DiskLoadsEnded, _Mapping]] = ..., disk_stores_ended: _Optional[_Union[DiskStoresEnded, _Mapping]] = ..., block_pull_ended: _Optional[_Union[BlockPullEnded, _Mapping]] = ...) -> None: ...
 
 class ImportReady(_message.Message):
     __slots__ = ("slot", "transfer")
@@ -747,6 +751,18 @@ class DiskStoresEnded(_message.Message):
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     def __init__(self, step_id: _Optional[int] = ...) -> None: ...
+
+class BlockPullEnded(_message.Message):
+    __slots__ = ("step_id", "error", "duration_us", "block_ns")
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    DURATION_US_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_NS_FIELD_NUMBER: _ClassVar[int]
+    step_id: int
+    error: _generation_pb2.Error
+    duration_us: int
+    block_ns: bytes
+    def __init__(self, step_id: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., duration_us: _Optional[int] = ..., block_ns: _Optional[bytes] = ...) -> None: ...
 
 class GrammarReady(_message.Message):
     __slots__ = ("slot", "ref")
@@ -867,7 +883,7 @@ class ImportFrom(_message.Message):
     def __init__(self, transfer: _Optional[int] = ..., key: _Optional[bytes] = ..., source: _Optional[_Union[WorkerRef, _Mapping]] = ..., address: _Optional[str] = ...) -> None: ...
 
 class SchedulerOutput(_message.Message):
-    __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "side_copies", "is_solo", "aside_slots", "may_be_skipped", "checkpoints", "handoffs", "disk", "lane_slots", "lanes")
+    __slots__ = ("step_id", "scheduler_epoch", "scheduled_new_reqs", "scheduled_cached_reqs", "preempted_slots", "finished_slots", "paused_slots", "unpaused_slots", "draft_slots", "draft_limits", "block_copies", "side_copies", "is_solo", "aside_slots", "may_be_skipped", "checkpoints", "handoffs", "disk", "lane_slots", "lanes", "pulls")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SCHEDULED_NEW_REQS_FIELD_NUMBER: _ClassVar[int]
@@ -888,6 +904,7 @@ class SchedulerOutput(_message.Message):
     DISK_FIELD_NUMBER: _ClassVar[int]
     LANE_SLOTS_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
+    PULLS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     scheduler_epoch: int
     scheduled_new_reqs: ScheduledNewReqs
@@ -908,7 +925,50 @@ class SchedulerOutput(_message.Message):
     disk: DiskOrders
     lane_slots: bytes
     lanes: bytes
-    def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., side_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., is_solo: bool = ..., aside_slots: _Optional[bytes] = ..., may_be_skipped: bool = ..., checkpoints: _Optional[_Union[Checkpoints, _Mapping]] = ..., handoffs: _Optional[_Union[Handoffs, _Mapping]] = ..., disk: _Optional[_Union[DiskOrders, _Mapping]] = ..., lane_slots: _Optional[bytes] = ..., lanes: _Optional[bytes] = ...) -> None: ...
+    pulls: BlockPulls
+    def __init__(self, step_id: _Optional[int] = ..., scheduler_epoch: _Optional[int] = ..., scheduled_new_reqs: _Optional[_Union[ScheduledNewReqs, _Mapping]] = ..., scheduled_cached_reqs: _Optional[_Union[CachedRequestData, _Mapping]] = ..., preempted_slots: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., paused_slots: _Optional[bytes] = ..., unpaused_slots: _Optional[bytes] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., block_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., side_copies: _Optional[_Union[BlockCopies, _Mapping]] = ..., is_solo: bool = ..., aside_slots: _Optional[bytes] = ..., may_be_skipped: bool = ..., checkpoints: _Optional[_Union[Checkpoints, _Mapping]] = ..., handoffs: _Optional[_Union[Handoffs, _Mapping]] = ..., disk: _Optional[_Union[DiskOrders, _Mapping]] = ..., lane_slots: _Optional[bytes] = ..., lanes: _Optional[bytes] = ..., pulls: _Optional[_Union[BlockPulls, _Mapping]] = ...) -> None: ...
+
+class BlockPulls(_message.Message):
+    __slots__ = ("pull", "exports", "ended_exports")
+    PULL_FIELD_NUMBER: _ClassVar[int]
+    EXPORTS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_EXPORTS_FIELD_NUMBER: _ClassVar[int]
+    pull: BlockPull
+    exports: _containers.RepeatedCompositeFieldContainer[BlockExport]
+    ended_exports: bytes
+    def __init__(self, pull: _Optional[_Union[BlockPull, _Mapping]] = ..., exports: _Optional[_Iterable[_Union[BlockExport, _Mapping]]] = ..., ended_exports: _Optional[bytes] = ...) -> None: ...
+
+class BlockPull(_message.Message):
+    __slots__ = ("number", "key", "source", "address", "groups", "block_ids", "most_us")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    MOST_US_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    key: bytes
+    source: WorkerRef
+    address: str
+    groups: bytes
+    block_ids: bytes
+    most_us: int
+    def __init__(self, number: _Optional[int] = ..., key: _Optional[bytes] = ..., source: _Optional[_Union[WorkerRef, _Mapping]] = ..., address: _Optional[str] = ..., groups: _Optional[bytes] = ..., block_ids: _Optional[bytes] = ..., most_us: _Optional[int] = ...) -> None: ...
+
+class BlockExport(_message.Message):
+    __slots__ = ("number", "key", "target", "groups", "block_ids")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_IDS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    key: bytes
+    target: WorkerRef
+    groups: bytes
+    block_ids: bytes
+    def __init__(self, number: _Optional[int] = ..., key: _Optional[bytes] = ..., target: _Optional[_Union[WorkerRef, _Mapping]] = ..., groups: _Optional[bytes] = ..., block_ids: _Optional[bytes] = ...) -> None: ...
 
 class Handoffs(_message.Message):
     __slots__ = ("import_starts", "committed_slots", "export_slots", "export_transfers", "export_targets", "export_keys", "kept_slots", "frozen_slots", "thawed_slots", "thawed_legs", "committed_legs")

@@ -14,6 +14,7 @@ from signalbox.protocol.enums import FinishReason, NotRunReason
 from worker_svc.core.batch import BlockCopy, TokenLogprobs
 from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.handoff.orders import NO_HANDOFFS, HandoffOrders
+from worker_svc.core.pull_orders import PullOrders
 from worker_svc.core.requests.pooling import F32, PoolingParams
 from worker_svc.core.requests.reasoning import ReasoningBudget
 from worker_svc.core.requests.sampling import SamplingParams
@@ -161,6 +162,13 @@ class StepDelta:
     """The worker has authored it: it has no scheduler, and reports to nobody."""
     handoffs: HandoffOrders = NO_HANDOFFS
     """What becomes of requests that go from one worker to another."""
+    pulls: PullOrders | None = None
+    """What is said of cached blocks that go from one worker to another; None: nothing."""
+
+    def brought_to(self, group: int) -> list[int]:
+        """Blocks of a group that are written beside the steps, from a disk or another worker."""
+        from_disk = self.disk.targets(group) if self.disk is not None else []
+        return [*from_disk, *(self.pulls.targets(group) if self.pulls is not None else [])]
 
     @property
     def all_copies(self) -> list[BlockCopy]:

@@ -42,6 +42,7 @@ from worker_svc.links.payload import (
     refusal,
     without_tokens,
 )
+from worker_svc.links.pull_columns import parse_pulls
 from worker_svc.links.step_columns import parse_copies, parse_grants, parse_side_copies, parse_starts
 
 PART_BYTES = 1 << 20
@@ -78,6 +79,7 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
         checkpoints=[CheckpointOrder(*row) for row in columns.CHECKPOINTS.read(message.checkpoints)],
         handoffs=parse_handoffs(message.handoffs) if message.HasField("handoffs") else NO_HANDOFFS,
         disk=parse_disk_orders(message),
+        pulls=parse_pulls(message),
     )
 
 

@@ -22,6 +22,7 @@ from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared
 from worker_svc.links import handoff_columns
 from worker_svc.links.arrivals import BadArrivalError, parse_head, parse_tail, whole_request
+from worker_svc.steps.pull_coordinator import PullCoordinator
 from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.news import (
     Arrival,
@@ -35,6 +36,7 @@ from worker_svc.transfer.control.news import (
     ImportOver,
     ImportPrepared,
     News,
+    PullArrival,
     TailArrived,
 )
 
@@ -108,6 +110,8 @@ class HandoffCoordinator:
         self._going: dict[int, _Going] = {}
         self._coming: dict[int, _Coming] = {}
         self._granted: deque[_Granted] = deque()
+        is_able, num_groups = bool(info.kv_layout), 1 + len(core.table.groups)
+        self._pulls = PullCoordinator(num_groups, listeners.on_news, listeners.on_event, is_able=is_able)
         self._kept: dict[int, Prepared] = {}
         """What came of the grammars of frozen slots."""
 
@@ -139,6 +143,7 @@ class HandoffCoordinator:
     def applied(self, changes: StepDelta) -> list[Prepared]:
         """A step's delta is in the core, and nothing of it has run. Returns what was kept for slots that go on."""
         self._follow()
+        self._pulls.applied(changes)
         exports = self._core.handoffs.exports
         for going in self._going.values():
             if going.export.frozen is not None and not going.has_frozen:
@@ -155,6 +160,7 @@ class HandoffCoordinator:
 
     def finished(self, step_id: int) -> None:
         """A step is committed, and so are all before it."""
+        self._pulls.finished(step_id)
         if self._going:
             self._core.handoffs.exports.prune()
             self._follow()
@@ -169,10 +175,14 @@ class HandoffCoordinator:
     def rest(self) -> None:
         """The link has ended, and the core has dropped what nobody knows of any more."""
         self._granted.clear()
+        self._pulls.rest()
         self._follow()
 
     def take(self, arrival: Arrival) -> None:
-        """Takes what has come of a request on its way here; it may be gone."""
+        """Takes what has come of a request on its way here, or of cached blocks; it may be gone."""
+        if isinstance(arrival, PullArrival):
+            self._pulls.take(arrival)
+            return
         coming = self._coming.get(arrival.found.slot)
         if coming is None or coming.found is not arrival.found or coming.found.failure:
             return

@@ -22,6 +22,7 @@ from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.core.step import SlotStart, StepDelta
 from worker_svc.steps.handoff_misfit import misfit_of_handoffs, written_by_imports
+from worker_svc.steps.pull_misfit import misfit_of_pulls
 
 MOST_DRAFTS = 255
 """Draft tokens per step that the columns of steps can name."""
@@ -97,7 +98,8 @@ def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
         return f"it names a block that is none of {bounds.num_blocks}"
     misfit = _groups_misfit(delta, starts, bounds) or _checkpoints_misfit(delta, starts, bounds)
     misfit = misfit or misfit_of_handoffs(delta.handoffs, bounds.num_blocks, bounds.groups)
-    return misfit or _copies_misfit(delta.all_copies, bounds) or _disk_misfit(delta.disk, bounds)
+    misfit = misfit or _copies_misfit(delta.all_copies, bounds) or _disk_misfit(delta.disk, bounds)
+    return misfit or misfit_of_pulls(delta, (bounds.num_blocks, *bounds.groups))
 
 
 def _groups_misfit(delta: StepDelta, starts: Sequence[SlotStart], bounds: Bounds) -> str | None:
@@ -214,9 +216,9 @@ def _writers_misfit(delta: StepDelta, table: RequestTable) -> str | None:
 
 
 def _copied_to(delta: StepDelta, group: int) -> NDArray[np.int32]:
-    """Blocks of a group on the device that the step's copies write, and what is loaded from a disk."""
+    """Blocks of a group on the device that the step's copies write, and what comes from a disk, or another worker."""
     targets = [copy.target for copy in delta.copies if copy.group == group and not copy.target_is_host]
-    targets += delta.disk.targets(group) if delta.disk is not None else []
+    targets += delta.brought_to(group)
     return np.array(targets, np.int32)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -47,5 +48,7 @@ class Fence(CopyGroup):
     """How long its loads take, about, in microseconds; 0: it has none."""
     most_us: int = 0
     """How long they may take."""
+    pull: Any = None
+    """The pull that brings what it brings, a `PullOf`; None: a disk does, or there are copies."""
     owners: list[tuple[Request, list[int]]] = field(default_factory=list)
     """Requests for which the copies are made, and how many more blocks of each group each of them starts with."""

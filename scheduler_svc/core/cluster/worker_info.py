@@ -54,6 +54,9 @@ class WorkerInfo:
     num_lanes: int = 1
     """Lanes of its decode rows: a step is the turn of one (LA)."""
 
+    pulls_blocks: bool = False
+    """Whether it reads cached blocks from other workers, and shows them its own (PB1)."""
+
     @property
     def names_key(self) -> bytes:
         """Key of the names that requests' blocks have here; no request has names by the one of a worker that reuses

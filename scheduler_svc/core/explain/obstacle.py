@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from scheduler_svc.core.admission.safe_mode import SafeMode
+from scheduler_svc.core.blocks.fence import Fence
 from scheduler_svc.core.blocks.prefix_sharing import find_leader, num_known
 from scheduler_svc.core.blocks.prefix_wait import PrefixWait
 from scheduler_svc.core.blocks.side_copies import count_copies, find_fence, reserved_for_others
@@ -154,6 +155,9 @@ def _of_leader(dry: DryStep, wait: PrefixWait | None) -> str:
 def _of_copies(dry: DryStep, request: Request) -> str:
     fence = request.history.fence or find_fence(dry.worker, dry.prefix)
     assert fence is not None
+    if isinstance(fence, Fence) and fence.pull is not None:
+        count, source = sum(map(len, fence.pull.written)), fence.pull.source.info.worker_id
+        return f"{count} cached blocks are being read from worker {source}"
     if fence.loads:
         return f"{len(fence.loads)} blocks are being loaded from the disk tier of {dry.name}"
     return f"{len(fence.copies)} blocks are being copied between {dry.name} and its host tier"
@@ -235,7 +239,9 @@ WORDS: dict[gates.Gate, tuple[Reason, Callable[[DryStep, Request], str]]] = {
     gates.BLOCKS: (Reason.NO_BLOCKS, _of_blocks),
     gates.LOADS: (
         Reason.HOST_COPIES,
-        lambda dry, _: f"blocks are to be loaded from the disk tier of {dry.name} before it starts",
+        lambda dry, _: (
+            f"blocks are to be loaded from the disk tier of {dry.name}, or read from another worker, first"
+        ),
     ),
     gates.OWN_COPIES: (
         Reason.HOST_COPIES,

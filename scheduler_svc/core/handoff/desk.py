@@ -14,6 +14,7 @@ from scheduler_svc.core.handoff.eligibility import same_layout, why_not_there, w
 from scheduler_svc.core.handoff.handoff import Phase
 from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.handoff.waits import HandoffWaits
+from scheduler_svc.core.pulls.desk import PullDesk
 from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.recovery.withdrawal import withdraw_named
 from scheduler_svc.core.request import Request, RequestKey
@@ -65,6 +66,8 @@ class HandoffDesk:
         """When somebody last said what time it is: for calls that come without."""
         self.waits = HandoffWaits(config.worker_grace_s, workers, register, self.thaw, self.commit_found)
         """Hand-offs of other schedulers that were found half done."""
+        self.pulls = PullDesk(config, workers)
+        """Cached blocks that go from worker to worker, without a request."""
         register.on_gone = self.request_gone
 
     # -- begin --
@@ -276,6 +279,7 @@ class HandoffDesk:
     def detached(self, worker: Worker, now: float) -> None:
         """The worker's link has ended: it has dropped what it was taking over, and what it let others read and was not
         frozen (HO9). What it has frozen, others may still have all of."""
+        self.pulls.detached(worker)
         for handoff in list(worker.handoffs.imports.values()):
             self.stop(handoff, "target_link", now)
         for handoff in list(worker.handoffs.exports.values()):
@@ -305,7 +309,7 @@ class HandoffDesk:
         """What `worker` has forgotten because it was wrong, others forget that may have taken it over (N2, HO12)."""
         if worker.handoffs.is_busy:
             self.look_at(worker, now)
-        if not (names and self.counts.num_committed):
+        if not (names and (self.counts.num_committed or self.pulls.counts.num_begun)):
             return
         for other in list(self._workers.values()):
             if same_layout(worker, other) and not other.is_arriving:

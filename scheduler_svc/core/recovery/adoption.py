@@ -57,6 +57,7 @@ class Adoption:
         """The worker's name stands for the new one from now on. Blocks that turned out to be wrong while nobody heard
         it are forgotten (N2), as far as is known here who has read them."""
         old, self.worker.attached, self.worker.detached_at = self.old, False, now
+        self._handoffs.pulls.attached(self.worker)
         if old is None or old.pool is not self.worker.pool:
             return
         known = [slot.slot for slot in self._withdrawn if _is_there(old, slot)]

@@ -18,6 +18,7 @@ def keep_cache(worker: Worker, old: Worker, last_step_id: int, written_alone: Se
     what the others should have copied is not there, nor what copies beside the steps should have brought or saved, as
     nobody knows whether they have. `written_alone` are the blocks of each group that the worker has written without
     being told to."""
+    old.pulls.shown.clear()
     for fence_id in list(old.fences):
         end_fence(old, fence_id, failed=True)
     missed = [copy for record in old.records if record.step_id > last_step_id for copy in record.copies]

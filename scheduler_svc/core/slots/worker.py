@@ -24,6 +24,7 @@ from scheduler_svc.core.disk.index import DiskIndex
 from scheduler_svc.core.handoff.ends import HandoffEnds
 from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.liveness.vitals import Vitals
+from scheduler_svc.core.pulls.ends import PullEnds
 from scheduler_svc.core.request import BlockNames, Request, RequestStatus
 from scheduler_svc.core.roles.forecast import Forecast
 from scheduler_svc.core.slots.state import OWNING, RUNNING, SUSPENDED, SlotState
@@ -95,6 +96,8 @@ class Worker:
     """Blocks of the other groups, in order."""
     handoffs: HandoffEnds = field(default_factory=HandoffEnds)
     """Requests that go from here to other workers, and the other way."""
+    pulls: PullEnds = field(default_factory=PullEnds)
+    """Cached blocks that go the same ways."""
     stats: WorkerStats = field(default_factory=WorkerStats)
 
     def __post_init__(self) -> None:
@@ -207,6 +210,7 @@ class Worker:
             or table.rest_changes
             or table.held
             or (self.disk is not None and self.disk.has_orders)
+            or self.pulls.has_orders
             or any(self.is_resumable(slot) for slot in table.not_running)
         )
 

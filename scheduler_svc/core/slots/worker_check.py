@@ -23,7 +23,10 @@ def check_state(worker: Worker) -> None:
     running = [*decoding, *np.flatnonzero(states == SlotState.PREFILL).tolist()]
     holding = [*running, *table.importing]
     disk = worker.disk
-    pinned = [[] if disk is None else disk.pinned(number) for number in range(len(worker.pools))]
+    pinned = [
+        [*([] if disk is None else disk.pinned(number)), *worker.pulls.pinned(number)]
+        for number in range(len(worker.pools))
+    ]
     worker.pool.check_integrity([*(table.table(slot) for slot in holding), *pinned[SPINE]])
     for window in worker.windows:
         window.check_slots(table, running, decoding, table.importing, pinned[window.number])

@@ -52,6 +52,7 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
         step.checkpoints += worker.checkpoints.name_leaving()
         worker.save_evicted(step)
     order_stores(worker, step)
+    step.pulls = worker.pulls.take_orders()
     if not step.is_empty:
         _record(worker, step)
     return step

@@ -21,7 +21,7 @@ def is_steady(worker: Worker) -> bool:
     others = (
         table.prefilling or table.not_running or table.aside or worker.fences or worker.handoffs.has_orders
     )
-    stores = worker.disk is not None and worker.disk.has_orders
+    stores = (worker.disk is not None and worker.disk.has_orders) or worker.pulls.has_orders
     return bool(table.decode_tokens) and not (table.has_drafts or changes or others or stores)
 
 

@@ -129,8 +129,11 @@ def _wants_copies(capacity: StepCapacity, request: Request) -> bool:
 
 
 def _wants_load(capacity: StepCapacity, request: Request) -> bool:
-    """A disk has more of its prompt, and gives it sooner than it is computed. It waits for that once per start."""
-    return find_load(capacity.worker, request, capacity.prefix) is not None
+    """A disk, or another worker, has more of its prompt, and gives it sooner than it is computed. It waits for that
+    once per start."""
+    worker, prefix = capacity.worker, capacity.prefix
+    from_disk = find_load(worker, request, prefix)
+    return from_disk is not None or worker.pulls.find(worker, request, prefix, capacity.now) is not None
 
 
 SLOT = Gate(_lacks_slot)

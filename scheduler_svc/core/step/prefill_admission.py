@@ -17,7 +17,7 @@ from scheduler_svc.core.blocks.prefix_sharing import find_leader, num_known
 from scheduler_svc.core.blocks.prefix_wait import PrefixWait
 from scheduler_svc.core.blocks.side_copies import copy_aside, find_fence, reserved_for_others
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.disk.loads import find_load, load_aside
+from scheduler_svc.core.disk.loads import bring_from_elsewhere
 from scheduler_svc.core.queue.order import goes_before, resume_key
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.slots.starting import start_slot
@@ -287,9 +287,7 @@ class PrefillAdmission(StepCapacity):
         if not self._make_room(request):
             return BLOCKS
         if LOADS.is_closed(self, request):
-            load = find_load(worker, request, self.prefix)
-            if load is not None:
-                load_aside(worker, request, load, self.new_blocks, step)
+            bring_from_elsewhere(worker, request, self.prefix, self.new_blocks, step, self.now)
             return LOADS
         if OWN_COPIES.is_closed(self, request):
             copy_aside(worker, request, self.prefix, self.new_blocks, step)

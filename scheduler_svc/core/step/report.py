@@ -58,6 +58,7 @@ def read_report(worker: Worker, report: StepReport) -> list[Finish]:
 
 def _time(worker: Worker, record: StepRecord, report: StepReport) -> None:
     worker.stats.execute_us += report.execute_us
+    worker.pulls.pace.computed(report.num_prefill_tokens, report.num_decode_rows, report.execute_us)
     worker.stats.num_reported += 1
     worker.stats.step_us += report.duration_us
     worker.pacer.observe(

@@ -12,6 +12,7 @@ from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks, 
 from scheduler_svc.core.blocks.copy_group import BlockCopy, NamedBlock
 from scheduler_svc.core.blocks.fence import Fence
 from scheduler_svc.core.handoff.orders import HandoffOrders
+from scheduler_svc.core.pulls.pull import PullOrders
 from scheduler_svc.core.request import Request
 from signalbox.protocol.block_groups import SPINE
 
@@ -82,7 +83,7 @@ class StepDecision:
     fence: Fence | None = None
     """Copies that begin behind these and run beside the steps."""
     loads: Fence | None = None
-    """What comes from a disk, beside the steps, behind the copies."""
+    """What comes from a disk, or from another worker, beside the steps, behind the copies."""
     stores: list[NamedBlock] = field(default_factory=list)
     """What a disk is to have."""
     drops: list[bytes] = field(default_factory=list)
@@ -98,6 +99,8 @@ class StepDecision:
     """It is one of several that were sent at once, and names nobody but those who get blocks (K12)."""
     handoffs: HandoffOrders | None = None
     """What it changes for requests that go from one worker to another; None: nothing."""
+    pulls: PullOrders | None = None
+    """What it tells of cached blocks that others read here; None: nothing."""
     passes: bool = False
     """Another lane has rows: it is sent, whatever there is in it, so that their turn comes (LA4)."""
 
@@ -154,7 +157,13 @@ class StepDecision:
     @property
     def has_disk_orders(self) -> bool:
         """It orders something of a disk tier."""
-        return self.loads is not None or bool(self.stores or self.drops or self.drops_all)
+        has_loads = self.loads is not None and self.loads.pull is None
+        return has_loads or bool(self.stores or self.drops or self.drops_all)
+
+    @property
+    def begins_pull(self) -> bool:
+        """It has blocks read from another worker."""
+        return self.loads is not None and self.loads.pull is not None
 
     @property
     def only_decodes(self) -> bool:
@@ -162,14 +171,16 @@ class StepDecision:
         names = (
             self.num_changes or self.placed or self.copies or self.fence is not None or self.has_disk_orders
         )
-        return (self.num_decode_rows > 0 or self.passes) and not (names or self.is_solo)
+        pulls = self.begins_pull or self.pulls is not None
+        return (self.num_decode_rows > 0 or self.passes) and not (names or pulls or self.is_solo)
 
     @property
     def is_empty(self) -> bool:
         """Nothing runs and nothing changes."""
         changes = self.num_changes or self.placed or len(self.grant_slots) or self.fence is not None
         changes = changes or self.has_disk_orders
-        return not (self.num_decode_rows or self.passes or changes)
+        pulls = self.begins_pull or self.pulls is not None
+        return not (self.num_decode_rows or self.passes or changes or pulls)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from scheduler_svc.core.slots.worker import Worker
 from tests.simulation.reference import check_fences, check_lag, check_scheduler
 from tests.simulation.ring.clock import Process
 from tests.simulation.ring.nodes import SchedulerNode, WorkerNode
+from tests.simulation.ring.pull_watch import check_pulls
 from tests.simulation.ring.server import Server
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Checks:
             self._check_scheduler(node)
         elif isinstance(node, WorkerNode) and node.core is not None:
             node.core.table.check_integrity()
+            node.pull_watch.look()
             self._check_pair(node)
 
     def _check_scheduler(self, node: SchedulerNode) -> None:
@@ -63,6 +65,7 @@ class Checks:
                 continue
             check_lag(worker, node.core.table)
             check_fences(worker, node.steps.copier.open)
+            check_pulls(worker, node)
 
     # -- at the end --
 
@@ -126,4 +129,6 @@ def _left_of(worker: Worker) -> str:
         return f"slots of {name} are held"
     if any(pool.num_available != pool.num_blocks for pool in worker.pools):
         return f"blocks of {name} are held"
+    if worker.pulls.shown:
+        return f"others read blocks of {name}"
     return f"fences of {name} are open" if worker.fences else ""

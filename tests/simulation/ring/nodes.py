@@ -18,6 +18,7 @@ from tests.simulation.block_rules import check_untouched, poison
 from tests.simulation.ring.clock import Process
 from tests.simulation.ring.handoff_watch import HandoffWatch
 from tests.simulation.ring.model import AheadModel, Model, PipelineModel, Trouble
+from tests.simulation.ring.pull_watch import PullWatch
 from worker_svc import server as worker_server
 from worker_svc.config import WorkerSettings
 from worker_svc.core.worker_core import WorkerCore
@@ -160,6 +161,7 @@ class WorkerNode(Node):
         self.mark = StepMark()
         self.started_at = 0.0
         self.watch: HandoffWatch
+        self.pull_watch: PullWatch
         self.message = scheduler_pb2.SchedulerOutput()
         """The step that is taken now; empty: it is the worker's own."""
 
@@ -189,6 +191,7 @@ class WorkerNode(Node):
             "transfer_listen": "",
         }
         self.watch = HandoffWatch(self, self.ring.handoffs, self.instance)
+        self.pull_watch = PullWatch(self, self.ring.handoffs.counts)
         self.worker_instance = f"{self.world.rng.getrandbits(128):032x}"
         self.ring.trace.name(self.worker_instance, self.instance)
         settings = WorkerSettings.model_construct(**(options | setup.worker))
@@ -210,8 +213,9 @@ class WorkerNode(Node):
     def applied(self, core: WorkerCore, changes: Any, step: Any) -> None:
         """A step was taken by the worker's core: what blocks held before they were given away is gone, and nobody
         touches what is copied beside the steps."""
-        check_untouched(self.steps.copier.open, changes, step, self.runner)
+        used = check_untouched(self.steps.copier.open, changes, step, self.runner)
         poison(self.runner, changes)  # type: ignore[arg-type]
+        self.pull_watch.applied(changes, used)
         self.watch.applied(self.message, changes, step)
         owners = self.runner.owners
         if isinstance(owners, BlockOwners):

@@ -220,6 +220,38 @@ ROLES = replace(
     kinds=(*("flip_role",) * 30, "kill", "drain"),
     scheduler=(("prefill_hand_off", "always"),),
 )
+PULLS = replace(
+    HANDOFF,
+    name="pulls",
+    requests=(12, 24),
+    blocks=(32, 48, 96),
+    spread_s=3.0,
+    again=0.8,
+    long=0.3,
+    handoffs=(0, 2),
+    aimed=(0, 2),
+    faults=(2, 6),
+    kinds=(
+        "kill",
+        "terminate",
+        "drain",
+        "drain",
+        "cut",
+        "cut_one_way",
+        "reset_links",
+        "reset_links",
+        "restart_scheduler",
+        "slow",
+        "freeze",
+        "reset_cache",
+    ),
+    scheduler=(("enable_prefix_caching", True), ("affinity_wait_ms", 1.0), ("affinity_min_tokens", 1)),
+)
+PULLS_CALM = replace(PULLS, name="pulls calm", schedulers=(1,), faults=(0, 1), kinds=("drain",), aimed=(0, 0))
+PULLS_WINDOWS = replace(PULLS, name="pulls, windows and tier", has_groups=True, has_host_tier=True)
+PULLS_NAN = replace(
+    PULLS, name="pulls nan", faults=(0, 1), kinds=("drain",), odd=1.0, odd_kinds=("nan",), aimed=(0, 0)
+)
 LANES = Profile("lanes", requests=(6, 16), lanes=(1, 2, 4), blocks=(16, 24, 48, 96))
 LANES_ALONE = replace(ALONE, name="lanes alone", lanes=(2, 4))
 LANES_NAN = replace(NAN, name="lanes nan", requests=(8, 16), again=0.6, lanes=(2, 4))
@@ -249,6 +281,10 @@ _HANDOFFS = (
     HANDOFF_NAN,
     DRAINS,
     ROLLING,
+    PULLS,
+    PULLS_CALM,
+    PULLS_WINDOWS,
+    PULLS_NAN,
 )
 _LINKS = (ALONE, APART, STOPPED, REACH, WALLED, TWINS, REFUSED, GONE, LATE, STORE)
 _ALL = (

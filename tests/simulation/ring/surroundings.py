@@ -35,7 +35,7 @@ from scheduler_svc.lease.spec import LeaseSpec
 from scheduler_svc.links.greeting import Greeting
 from signalbox.links import reach
 from signalbox.protocol.enums import LossCause
-from tests.simulation.ring import mover
+from tests.simulation.ring import mover, pull_watch
 from tests.simulation.ring.channel import Channel
 from tests.simulation.ring.clock import ProcessLoop, World, current_process
 from tests.simulation.ring.lease import SimLease, SimStore
@@ -44,6 +44,7 @@ from tests.simulation.ring.rules import watched
 from tests.simulation.ring.server import Server
 from tests.simulation.ring.setup import Loss
 from tests.simulation.ring.step_driver import CheckedCore, StepDriver
+from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.mover import Mover
 
 WALL_S = 1_700_000_000.0
@@ -119,6 +120,7 @@ def _parts() -> _Patches:
         (worker_svc.server, "make_runner", _make_runner),
         (worker_svc.server, "Outputs", _make_outputs),
         (Mover, "_run", mover.run),
+        (Gate, "passing", pull_watch.passing),
         (worker_svc.worker, "WorkerCore", _remember("core", CheckedCore)),
         (worker_svc.worker, "StepLoop", _remember("steps", StepDriver)),
         (worker_svc.worker, "SchedulerLink", _remember("link", worker_svc.worker.SchedulerLink)),

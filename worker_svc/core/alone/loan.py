@@ -83,8 +83,7 @@ class Loan:
                 lent.is_lent[start.blocks_of(group)] = False
             for coming in delta.handoffs.import_starts:
                 lent.is_lent[coming.blocks_of(group)] = False
-            if delta.disk is not None:
-                lent.is_lent[delta.disk.targets(group)] = False
+            lent.is_lent[delta.brought_to(group)] = False
         for copy in delta.all_copies:
             if copy.group < len(self._of):  # else they are checkpoints, which nobody is lent
                 is_lent = self._of[copy.group].is_lent

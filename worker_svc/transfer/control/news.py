@@ -8,6 +8,7 @@ from signalbox.v1 import transfer_pb2
 from worker_svc.core.handoff.exports import Export, Stretch
 from worker_svc.core.handoff.imports import Import
 from worker_svc.core.handoff.orders import I32
+from worker_svc.core.pull_orders import ExportOrder, PullOrder
 from worker_svc.grammar.preparation import Prepared
 from worker_svc.transfer.control.gate import Gate
 
@@ -67,7 +68,44 @@ class ImportOver:
     found: Import
 
 
-News = ExportBegun | ExportGrew | ExportOver | ImportBegun | ImportGranted | ImportOver
+# -- of blocks of the cache --
+
+
+@dataclass(frozen=True)
+class CacheExportBegun:
+    """Another worker may read them."""
+
+    order: ExportOrder
+    gate: Gate
+    num_groups: int
+
+
+@dataclass(frozen=True)
+class CacheExportOver:
+    """Nothing of them is read any more."""
+
+    order: ExportOrder
+
+
+@dataclass(frozen=True)
+class PullBegun:
+    """Their source may be dialled, and ours may be written."""
+
+    order: PullOrder
+    gate: Gate
+    num_groups: int
+
+
+@dataclass(frozen=True)
+class PullOver:
+    """Nothing of ours is written any more."""
+
+    order: PullOrder
+
+
+SourceNews = ExportBegun | ExportGrew | ExportOver | CacheExportBegun | CacheExportOver
+TargetNews = ImportBegun | ImportGranted | ImportOver
+News = SourceNews | TargetNews | PullBegun | PullOver
 
 # -- of a slot that is taken over, to the step thread --
 
@@ -115,4 +153,24 @@ class ImportPrepared:
     """It stands behind all output; else the form can be compiled."""
 
 
-Arrival = HeadArrived | CaughtUp | TailArrived | ImportFailed | ImportPrepared
+@dataclass(frozen=True)
+class PullRead:
+    """All blocks of a pull are here, and were their source's to show until then."""
+
+    order: PullOrder
+    seconds: float
+    block_ns: list[float]
+    """What a block of each group took of it, the wait for the source's first word aside."""
+
+
+@dataclass(frozen=True)
+class PullFailed:
+    """Nothing of it counts."""
+
+    order: PullOrder
+    message: str
+
+
+RequestArrival = HeadArrived | CaughtUp | TailArrived | ImportFailed | ImportPrepared
+PullArrival = PullRead | PullFailed
+Arrival = RequestArrival | PullArrival

@@ -13,7 +13,8 @@ from signalbox.links.tls.guard import instance_in, names_of
 from signalbox.links.tls.owners import Owners, check_worker
 from signalbox.links.tls.roles import Role
 from signalbox.v1 import transfer_pb2, transfer_pb2_grpc
-from worker_svc.transfer.control.source import Responses, TransferSource
+from worker_svc.transfer.control.feed import Responses
+from worker_svc.transfer.control.source import TransferSource
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

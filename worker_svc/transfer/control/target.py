@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import grpc
 
 from signalbox.errors import SignalboxError
-from signalbox.links import rpc, versions
+from signalbox.links import rpc
 from signalbox.links.readable import EOF, read_message
 from signalbox.links.rpc_errors import error_of
 from signalbox.links.tls.roles import Role
 from signalbox.protocol.arrays import unpack_blocks
-from signalbox.v1 import scheduler_pb2, transfer_pb2, transfer_pb2_grpc
+from signalbox.v1 import transfer_pb2, transfer_pb2_grpc
 from worker_svc.core.handoff.imports import Import
 from worker_svc.core.handoff.orders import I32, WorkerName
 from worker_svc.transfer.channels.reader import BlockReader
+from worker_svc.transfer.control.dialogue import (
+    Stream,
+    acknowledge,
+    begin,
+    hello_of,
+    part_of,
+    say_how,
+)
 from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.mover import Mover
 from worker_svc.transfer.control.news import (
@@ -41,7 +47,6 @@ FEW_BLOCKS = 8
 HEAD_S = 90.0
 """How long a source may take to say how tokens are chosen."""
 MOST_STATE_BYTES = 4 << 30
-Stream = grpc.aio.StreamStreamCall[Any, Any]
 
 
 @dataclass(eq=False)
@@ -116,36 +121,18 @@ class TransferTarget:
     async def _read(self, reading: _Reading, stream: Stream) -> None:
         """From hello to tail. Raises TransferError, and AioRpcError where the stream breaks."""
         found = reading.found
-        hello = transfer_pb2.PullHello(
-            transfer=found.request.transfer,
-            key=found.request.key,
-            target=scheduler_pb2.WorkerRef(
-                worker_id=self._name.worker_id, worker_instance=self._name.instance
-            ),
-            protocol=versions.ours(),
-            num_found=found.num_found,
-        )
-        await stream.write(transfer_pb2.PullRequest(hello=hello))
-        try:
-            async with asyncio.timeout(HEAD_S):
-                first = await read_message(stream)
-        except TimeoutError:
-            raise TransferError("it does not say how tokens are chosen") from None
-        head = _part(first, "head").head
-        if (head.source.worker_id, head.source.worker_instance) != found.request.source:
-            raise TransferError("another worker answers there")
+        hello = hello_of(self._name, found.request.transfer, found.request.key, found.num_found)
+        head = await begin(stream, hello, found.request.source, HEAD_S)
         self._post(HeadArrived(found, head))
-        by = transfer_pb2.BLOCKS_BY_CONTENT
         if head.HasField("offer"):
             reading.channel = await self._mover.open(reading.gate, head.offer)
-            by = by if reading.channel is None else transfer_pb2.BLOCKS_BY_CHANNEL
-        await stream.write(transfer_pb2.PullRequest(blocks_by=by))
+        await say_how(stream, reading.channel)
         has_caught_up = False
         while (response := await read_message(stream)) is not EOF:
             kind = response.WhichOneof("part")
             if kind == "blocks":
                 await self._take_blocks(reading, response.blocks)
-                await _acknowledge(stream, reading.num_read)
+                await acknowledge(stream, reading.num_read)
                 if not has_caught_up and response.blocks.num_left <= FEW_BLOCKS:
                     has_caught_up = True
                     self._post(CaughtUp(found))
@@ -154,7 +141,7 @@ class TransferTarget:
                 if len(reading.state) > MOST_STATE_BYTES:
                     raise TransferError("its state is too large")
             else:
-                tail = _part(response, "tail").tail
+                tail = part_of(response, "tail").tail
                 await stream.done_writing()
                 await self._take_tail(reading, tail)
                 return
@@ -208,21 +195,3 @@ class TransferTarget:
                 bytes(reading.state),
             )
         self._post(TailArrived(reading.found, tail, reading.written))
-
-
-async def _acknowledge(stream: Stream, num_read: int) -> None:
-    """Says what was read. To a source that has said all, nothing has to be said: what it said last is to be read."""
-    with contextlib.suppress(asyncio.InvalidStateError):
-        await stream.write(transfer_pb2.PullRequest(num_read=num_read))
-
-
-def _part(response: Any, kind: str) -> transfer_pb2.PullResponse:
-    """A response that is of one kind. TransferError if it is another, or the source's error."""
-    if response is EOF:
-        raise TransferError("the stream ended")
-    assert isinstance(response, transfer_pb2.PullResponse)
-    if response.WhichOneof("part") == "error":
-        raise TransferError(response.error.message[:200] or "its source gives it up")
-    if response.WhichOneof("part") != kind:
-        raise TransferError(f"something else than its {kind} comes")
-    return response

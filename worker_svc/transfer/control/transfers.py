@@ -8,7 +8,14 @@ from worker_svc.core.batch import HandoffRunner
 from worker_svc.core.handoff.orders import WorkerName
 from worker_svc.transfer.channels.block_server import BlockServer
 from worker_svc.transfer.control.mover import Mover
-from worker_svc.transfer.control.news import Arrival, ExportBegun, ExportGrew, ExportOver, News
+from worker_svc.transfer.control.news import (
+    Arrival,
+    News,
+    PullBegun,
+    PullOver,
+    SourceNews,
+)
+from worker_svc.transfer.control.pull_target import PullTarget
 from worker_svc.transfer.control.source import TransferSource, Unread
 from worker_svc.transfer.control.target import TransferTarget
 
@@ -31,18 +38,24 @@ class Transfers:
         self._server = server
         self._mover = Mover(runner, checksums=checksums)
         self.source = TransferSource(name, self._mover, unread, server)
-        self._target = TransferTarget(name, self._mover, post)
+        self._target, self._pulls = (
+            TransferTarget(name, self._mover, post),
+            PullTarget(name, self._mover, post),
+        )
 
     def take(self, news: News) -> None:
         """Takes what the step thread says."""
-        if isinstance(news, ExportBegun | ExportGrew | ExportOver):
+        if isinstance(news, SourceNews):
             self.source.take(news)
+        elif isinstance(news, PullBegun | PullOver):
+            self._pulls.take(news)
         else:
             self._target.take(news)
 
     async def close(self) -> None:
         """Ends all that is under way."""
         await self._target.close()
+        await self._pulls.close()
         if self._server is not None:
             await self._mover.end(self._server.close)
         self._mover.close()
