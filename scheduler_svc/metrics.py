@@ -102,6 +102,7 @@ def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
     )
     yield from _safe_mode(loop)
     yield from _handoffs(loop)
+    yield from _pulls(loop)
     for name, documentation, value in _GAUGES:
         yield gauge(name, documentation, [(labels, value(worker)) for labels, worker in workers])
     blocks = [sample for labels, worker in workers for sample in _blocks(labels, worker)]
@@ -165,6 +166,21 @@ def _handoffs(loop: StepLoop) -> Iterator[Metric]:
     yield counter(
         names.METRIC_HANDOFF_FROZEN, "Time for which nobody ran requests that were handed over.", frozen
     )
+
+
+def _pulls(loop: StepLoop) -> Iterator[Metric]:
+    counts = loop.core.handoffs.pulls.counts
+    results: list[tuple[Labels, float]] = [({"result": "read"}, counts.num_ended)]
+    results += [({"result": f"failed_{reason}"}, count) for reason, count in counts.failed.items()]
+    yield counter(
+        names.METRIC_PULLS,
+        "Times that a worker read cached blocks from another, by what came of it.",
+        results,
+    )
+    blocks: list[tuple[Labels, float]] = [({}, counts.num_blocks)]
+    yield counter(names.METRIC_PULLED_BLOCKS, "Blocks that came so, of all groups.", blocks)
+    tokens: list[tuple[Labels, float]] = [({}, counts.num_tokens)]
+    yield counter(names.METRIC_PULL_HITS, "Prompt tokens of these.", tokens)
 
 
 def _labels(worker: Worker) -> Labels:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from scheduler_svc.core.handoff.desk import HandoffDesk
 from scheduler_svc.core.pulls import desk
 from scheduler_svc.core.pulls.desk import PullDesk
 from worker_svc.core.step import StepDelta
@@ -78,25 +77,3 @@ def blocks_come_in_another_order(patch: Patch) -> None:
         await write(self, begun, message, turned, *rest)
 
     patch.setattr(PullTarget, "_write", write_reversed)
-
-
-def wrong_blocks_stay_where_they_were_pulled(patch: Patch) -> None:
-    """PB6: what is withdrawn at one worker is not where it was read from there."""
-
-    def withdraw(self: HandoffDesk, worker: Any, names: Any, now: float) -> None:
-        if worker.handoffs.is_busy:
-            self.look_at(worker, now)
-
-    patch.setattr(HandoffDesk, "withdraw", withdraw)
-
-
-def pulled_ahead_of_a_reset(patch: Patch) -> None:
-    """PB6, C7: a reset does not concern what was on its way."""
-    end = desk.end_fence
-
-    def end_as_if_new(worker: Any, fence_id: int, failed: bool) -> None:
-        reset_at, worker.reset_at = worker.reset_at, 0
-        end(worker, fence_id, failed=failed)
-        worker.reset_at = reset_at
-
-    patch.setattr(desk, "end_fence", end_as_if_new)

@@ -47,7 +47,7 @@ class PullCoordinator:
         self._num_groups, self._is_able = num_groups, is_able
         self._on_news, self._on_event = on_news, on_event
         self._exports: dict[int, _Shown] = {}
-        """By number."""
+        """What others may read, by its number."""
         self._pulls: dict[int, _Shown] = {}
         """By the step that began them."""
         self._has_new = False

@@ -73,7 +73,7 @@ class PullDesk:
         worker.pulls.puller = self if self._is_on and _can_pull(worker) else None
 
     def with_woken(self, worker_ids: Iterable[str]) -> Iterator[str]:
-        """These, and then the sources that have something to be told by then, as long as there are any."""
+        """The workers named, and then the sources that have something to be told, as long as there are any."""
         yield from worker_ids
         while self._woken:
             yield self._woken.pop()
@@ -81,7 +81,7 @@ class PullDesk:
     # -- begin --
 
     def find(self, worker: Worker, request: Request, prefix: Prefix, now: float) -> PullPlan | None:
-        """See `Puller`: from whoever has the longest part of the prompt, if reading it is sooner than computing."""
+        """What `Puller` says: from whoever has the longest part of the prompt, if reading it is sooner than computing."""
         if not may_be_longer(worker, request, prefix):
             return None
         found = [
@@ -115,7 +115,7 @@ class PullDesk:
         step: StepDecision,
         now: float,
     ) -> None:
-        """See `Puller`: `request` waits for it, and the source's blocks are held."""
+        """What `Puller` says: `request` waits for it, and the source's blocks are held."""
         source, groups = self._workers[plan.source_id], plan.longer.groups
         shown = [_blocks_of(source, number, group.names) for number, group in enumerate(groups)]
         for pool, blocks in zip(source.pools, shown, strict=True):

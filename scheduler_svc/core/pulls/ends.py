@@ -30,7 +30,7 @@ class PullEnds:
     shown: dict[int, list[Blocks]] = field(default_factory=dict)
     """By number: blocks of each group that others read here. They are held."""
     exports: list[AnyPull] = field(default_factory=list)
-    """Of these, those that the worker has not been told of."""
+    """Pulls among them that the worker has not been told of."""
     ended: list[int] = field(default_factory=list)
     """Numbers of those that are over, which it was told of."""
 

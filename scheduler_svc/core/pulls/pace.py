@@ -27,13 +27,13 @@ class _Measured(NamedTuple):
 
 
 class PullPace:
-    """Of one target."""
+    """Times of one target."""
 
     def __init__(self) -> None:
         self.token_us = 0.0
         """To compute a token of a prompt; 0: not known."""
         self._pulls: dict[str, _Measured] = {}
-        """By source."""
+        """What was measured, by source."""
 
     def computed(self, num_tokens: int, num_rows: int, execute_us: int) -> None:
         """A step computed so many tokens of prompts, beside rows that decode. The cheapest counts: short contexts cost

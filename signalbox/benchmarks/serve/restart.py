@@ -96,14 +96,14 @@ def _prompt(args: argparse.Namespace, number: int) -> list[int]:
 
 async def _first_turn(prompt: list[int], directory: Path, client: Client) -> list[int]:
     """The prompt of the second turn of a conversation whose first has been stored."""
-    answer = await _ask(client, prompt)
+    answer = await ask(client, prompt)
     await _until_quiet(directory)
     return [*prompt, *answer.tokens, *range(100, 100 + NEXT_TOKENS)]
 
 
 async def _second_turn(prompt: list[int], client: Client) -> Answer:
-    await _ask(client, list(range(300, 400)))  # nothing is paid for the first time
-    return await _ask(client, prompt)
+    await ask(client, list(range(300, 400)))  # nothing is paid for the first time
+    return await ask(client, prompt)
 
 
 async def _with_ring(
@@ -129,7 +129,8 @@ async def _with_ring(
     return await LocalRing(ring).use(run)
 
 
-async def _ask(client: Client, prompt: list[int]) -> Answer:
+async def ask(client: Client, prompt: list[int]) -> Answer:
+    """The answer to a prompt, greedy, and how soon its first token came."""
     began, ttft_s = time.perf_counter(), 0.0
     call = client.generate(prompt, max_tokens=OUTPUT_TOKENS, temperature=0, ignore_eos=True)
     async for _ in call:

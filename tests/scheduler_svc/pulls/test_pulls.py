@@ -209,6 +209,23 @@ def test_what_is_withdrawn_meanwhile_is_not_published() -> None:
     assert pair.b.pool.prefix_length(pair.b.names_of(request).hashes) == 0
 
 
+def test_what_is_withdrawn_later_is_forgotten_where_it_was_pulled() -> None:
+    """PB6, N2: whoever has gone on from it there starts anew."""
+    pair = Pulls()
+    first = pair.compute()
+    request, step = pair.comes_back()
+    pair.ended(step.step_id)
+    pair.step(B)
+    assert request.status is RequestStatus.RUNNING
+    slot = first.slot
+    assert slot is not None
+    pair.core.schedule(A, 0.0)
+    pair.report(A, withdrawn=[slot], finished=[(slot, 4, 1)])
+    pair.core.check_integrity()
+    assert pair.b.pool.prefix_length(pair.b.names_of(request).hashes) == 0
+    assert request.status is not RequestStatus.RUNNING
+
+
 def test_what_was_pulled_ahead_of_a_reset_is_not_found_behind_it() -> None:
     """PB6, C7."""
     pair = Pulls()

@@ -32,7 +32,6 @@ class Checks:
             self._check_scheduler(node)
         elif isinstance(node, WorkerNode) and node.core is not None:
             node.core.table.check_integrity()
-            node.pull_watch.look()
             self._check_pair(node)
 
     def _check_scheduler(self, node: SchedulerNode) -> None:

@@ -16,6 +16,7 @@ HARMLESS = ORDERS | {
     "share_lease",
     "store_clock",
     "slow_steps",
+    "strike_pulls",
 }
 """Kinds of faults that may cost nobody an error, however long they last."""
 SLACK_S = 3.0
@@ -132,7 +133,7 @@ def _is_gentle(fault: Fault) -> bool:
         return fault.targets[0][0] == "s"
     if fault.kind == "roll" or _is_between_workers(fault):
         return True
-    return fault.kind in GENTLE and fault.kind != "slow_steps"
+    return fault.kind in GENTLE and fault.kind not in ("slow_steps", "strike_pulls")
 
 
 def _is_between_workers(fault: Fault) -> bool:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tests.simulation.ring.ring import Ring
 
 NEAR = 1e-6
+MOST_STRIKES = 5
+STRIKE_S = 0.25
+"""How soon behind the order of a pull something goes wrong that is aimed at it, at most."""
 
 
 class Faults:
@@ -24,6 +27,7 @@ class Faults:
         self._ring, self._world, self._network = ring, ring.world, ring.network
         self._open: list[Callable[[], None]] = []
         """What ends the faults that last."""
+        self._strikes, self._num_strikes = 0.0, 0
 
     def plan(self, fault: Fault) -> None:
         """It is to come."""
@@ -308,6 +312,33 @@ class Faults:
                     loop._advance()
 
         self._order(order)
+
+    def strike_pulls(self, fault: Fault) -> Callable[[], None]:
+        """A share of the pulls, MOST_STRIKES at most, meets something that goes wrong."""
+        self._strikes, self._num_strikes = fault.size, MOST_STRIKES
+
+        def end() -> None:
+            self._strikes = 0.0
+
+        return end
+
+    def pull_begins(self, target: str, source: str) -> None:
+        """A worker was told to read from another."""
+        rng = self._world.rng
+        if not self._num_strikes or rng.random() >= self._strikes:
+            return
+        self._num_strikes -= 1
+        either = rng.choice((target, source))
+        strikes = (
+            Fault(0.0, "kill", (either,), 0.3),
+            Fault(0.0, "kill", ("s0",), rng.uniform(0.05, 0.5)),
+            Fault(0.0, "reset_links", (either, "s0")),
+            Fault(0.0, "reset_links", (either, "s0")),
+            Fault(0.0, "cut", (either, "s0"), rng.uniform(0.1, 4.0)),
+            Fault(0.0, "reset_links", (target, source)),
+            Fault(0.0, "cut", (target, source), rng.uniform(0.1, 3.0)),
+        )
+        self._world.at(rng.uniform(0.0, STRIKE_S), self._begin, rng.choice(strikes))
 
     def reset_cache(self, fault: Fault) -> None:
         """All cached blocks are forgotten."""

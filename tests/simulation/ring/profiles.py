@@ -247,6 +247,15 @@ PULLS = replace(
     ),
     scheduler=(("enable_prefix_caching", True), ("affinity_wait_ms", 1.0), ("affinity_min_tokens", 1)),
 )
+PULLS_STRUCK = replace(
+    PULLS,
+    name="pulls that are struck",
+    requests=(16, 28),
+    faults=(1, 2),
+    kinds=("strike_pulls",),
+    handoffs=(1, 2),
+    schedulers=(1,),
+)
 PULLS_CALM = replace(PULLS, name="pulls calm", schedulers=(1,), faults=(0, 1), kinds=("drain",), aimed=(0, 0))
 PULLS_WINDOWS = replace(PULLS, name="pulls, windows and tier", has_groups=True, has_host_tier=True)
 PULLS_NAN = replace(
@@ -283,6 +292,7 @@ _HANDOFFS = (
     ROLLING,
     PULLS,
     PULLS_CALM,
+    PULLS_STRUCK,
     PULLS_WINDOWS,
     PULLS_NAN,
 )

@@ -12,6 +12,7 @@ from scheduler_svc.core.slots.worker import Worker
 from tests.simulation.block_rules import Place, given_away, poison_places, sources, targets
 from tests.simulation.ring.clock import current_process
 from tests.simulation.ring.rules import note
+from worker_svc.steps.engine import StepEngine
 from worker_svc.transfer.control.gate import Gate
 
 if TYPE_CHECKING:
@@ -29,13 +30,13 @@ class PullWatch:
         self._gates: set[Gate] = set()
         """Those that pulls have passed, or may."""
 
-    def look(self) -> None:
-        """Behind an event: which gates are there."""
-        self._gates.update(_gates(self._node))
+    def look(self, engine: StepEngine) -> None:
+        """Behind a step: which gates are there."""
+        self._gates.update(_gates(engine))
 
     def passes(self, gate: Gate) -> None:
         """Something is read or written beside the steps."""
-        if gate in self._gates and gate not in _gates(self._node):
+        if gate in self._gates and gate not in _gates(self._node.steps.engine):
             note("blocks of a pull that is over are read, or written (PB5)")
 
     def applied(self, changes: Any, used: set[Place]) -> None:
@@ -55,6 +56,7 @@ class PullWatch:
         self._counts["shown"] += len(orders.exports)
         if orders.pull is not None:
             self._counts["pulls"] += 1
+            self._node.ring.faults.pull_begins(self._node.worker_id, orders.pull.source.worker_id)
             fresh = {(group, block) for group, block in orders.pull.blocks}
             poison_places(runner, fresh - sources(changes.all_copies, are_host=False))
 
@@ -63,8 +65,8 @@ def _coordinator(node: WorkerNode) -> Any:
     return node.steps.engine._handoffs._pulls
 
 
-def _gates(node: WorkerNode) -> list[Gate]:
-    ends = _coordinator(node)
+def _gates(engine: StepEngine) -> list[Gate]:
+    ends = engine._handoffs._pulls
     return [each.gate for each in (*ends._pulls.values(), *ends._exports.values())]
 
 

@@ -370,9 +370,10 @@ DRAWS: dict[str, _Draw] = {
     "drain": _of_worker("drain"),
     "flip_role": _of_worker("flip_role", (1.0, 2.0, 2.0, 3.0, 3.0)),
     "reset_cache": _of_worker("reset_cache"),
+    "strike_pulls": lambda rng, setup: Fault(0.0, "strike_pulls", (), 30.0, rng.choice((0.3, 1.0))),
     "safe_mode": _of_worker("safe_mode", (-1.0, 0.0, 1.0)),
 }
-SPECIAL = {"flip_role", "restart_scheduler", "restart_frontend", "part_worker", "late_word"}
+SPECIAL = {"flip_role", "restart_scheduler", "restart_frontend", "part_worker", "late_word", "strike_pulls"}
 """Kinds that profiles name: others have them among their own."""
 WEIGHTS = {"kill": 5, "terminate": 3, "freeze": 3, "cut": 3, "reset_links": 3}
 """Of the kinds that are drawn more often than once."""

@@ -302,8 +302,10 @@ class CheckedEngine(StepEngine):
             current_process().node.watch.moves_in(arrived.message)
 
     def _step(self, arrived: ArrivedStep) -> None:
-        current_process().node.message = arrived.message
+        node = current_process().node
+        node.message = arrived.message
         super()._step(arrived)
+        node.pull_watch.look(self)
 
 
 class CheckedCore(WorkerCore):

@@ -71,6 +71,8 @@ class PullTarget:
             self._fail(order, "it takes longer than computing")
         except grpc.aio.AioRpcError as error:
             self._fail(order, error_of(error, order.address).message)
+        except asyncio.InvalidStateError:
+            self._fail(order, "the stream ended")
         except (TransferError, SignalboxError, ConnectionError) as error:
             self._fail(order, str(error))
         except Exception as error:  # whatever it is: the scheduler has to know
