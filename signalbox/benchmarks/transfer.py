@@ -4,7 +4,7 @@
 
 Shared memory is compared with a copy of as many bytes from one contiguous buffer to another, TCP with a bare loop of
 `sendall` and `recv_into` over loopback, in turns: what else runs on the machine meets both. What is told are medians.
-Each round of shared memory has a new mapping, as each pull has.
+Shared memory is mapped already in each round, as for all pulls but the first from a worker, or (`first pull`) anew.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from statistics import median
 import numpy as np
 
 from signalbox.v1.transfer_offer_pb2 import TransferOffer
+from worker_svc.runner.cpu.native.row_copies import copier_here
 from worker_svc.transfer.block_memory import BlockMemory, strip_of
 from worker_svc.transfer.channels.block_server import BlockServer
+from worker_svc.transfer.channels.kept_mappings import KeptMappings
 from worker_svc.transfer.channels.reader import BlockReader
 from worker_svc.transfer.channels.registrations import new_token
 from worker_svc.transfer.channels.shared_target import SharedReader
@@ -32,6 +34,7 @@ from worker_svc.transfer.shared_memory import SharedMemory, room_for
 
 LAYOUTS = {"smollm2-135m": (30, 3 * 16 * 64), "qwen3-0.6b": (28, 8 * 16 * 128)}
 """Layers, and elements (bfloat16) of a block of 16 positions in each of a layer's two tensors."""
+FIRST_PULL = "shared memory, first pull"
 CHUNK_BYTES = 1 << 20
 """Bytes of a call of the bare loop."""
 
@@ -60,7 +63,7 @@ def make_memory(layout: str, num_blocks: int) -> BlockMemory:
     strips = [shared.take(size).reshape(num_blocks, -1) for _ in range(2 * layers)]
     for number, rows in enumerate(strips):
         rows[:] = number + 1
-    return BlockMemory([[strip_of(rows) for rows in strips]], (), 16, shared)
+    return BlockMemory([[strip_of(rows) for rows in strips]], (), 16, shared, copier_here())
 
 
 def serve(pipe: Connection, layout: str, num_blocks: int, num_bytes: int) -> None:
@@ -93,7 +96,7 @@ class Target:
         self, options: argparse.Namespace, layout: str, offer: TransferOffer, bare: tuple[str, int]
     ) -> None:
         self._options, self._layout, self._offer = options, layout, offer
-        self._memory = make_memory(layout, options.cache_blocks)
+        self._memory, self._mappings = make_memory(layout, options.cache_blocks), KeptMappings()
         self.num_bytes = options.blocks * self._memory.bytes_per_block(0)
         self._bare = socket.create_connection(bare)
         self._buffer = np.zeros(self.num_bytes, np.uint8)
@@ -107,17 +110,18 @@ class Target:
         return [
             self._line(name, channel, *blocks)
             for name, blocks in (("runs", runs), ("scattered", scattered))
-            for channel in ("shared memory", "tcp", "tcp, checksums")
+            for channel in ("shared memory", FIRST_PULL, "tcp", "tcp, checksums")
         ]
 
     def _line(self, name: str, channel: str, sources: np.ndarray, targets: np.ndarray) -> Line:
-        is_shared = channel == "shared memory"
+        is_shared = channel.startswith("shared memory")
+        mappings = None if channel == FIRST_PULL else self._mappings
         bare = self._copy if is_shared else self._loop
         ours, theirs = [], []
         tcp = None if is_shared else self._open_tcp(checksums=channel != "tcp")
         for number in range(self._options.rounds + 1):
             reader: BlockReader = tcp or SharedReader(
-                self._memory, self._offer.socket_path, self._offer.token
+                self._memory, self._offer.socket_path, self._offer.token, mappings
             )
             took = seconds(lambda: reader.read(0, sources.tolist(), targets.tolist()))  # noqa: B023
             alone = seconds(bare)
@@ -126,6 +130,7 @@ class Target:
                 theirs.append(alone)
             if is_shared:
                 reader.close()
+                del reader  # its mapping goes ahead of the next round, or not
         if tcp is not None:
             tcp.close()
         return Line(

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from signalbox.protocol.block_groups import BlockGroup
 from worker_svc.transfer.errors import TransferError
+from worker_svc.transfer.row_copies import I64, CopierOf, numpy_copier
 from worker_svc.transfer.shared_memory import SharedMemory
 
-I64 = NDArray[np.int64]
 _FORMAT = "signalbox blocks 1"
 """Counts up when rows travel in another order, or mean something else."""
 
@@ -50,15 +50,17 @@ class BlockMemory:
         kinds: Sequence[BlockGroup],
         block_size: int,
         shared: SharedMemory | None = None,
+        copier_of: CopierOf = numpy_copier,
     ) -> None:
         """groups: strips of the spine, then of each group of `kinds`, in the order of their layers. block_size:
-        positions of a block. shared: what all strips lie in; None: nobody else can map them."""
+        positions of a block. shared: what all strips lie in; None: nobody else can map them. copier_of: how blocks
+        are copied here from memory that is mapped."""
         assert len(groups) == 1 + len(kinds)
         self.groups = tuple(tuple(strip.rows for strip in strips) for strips in groups)
         """[groups][strips] of `[num_blocks, bytes_per_block]`."""
         self.digest = _digest(groups, kinds, block_size)
         """Two workers with equal ones can exchange blocks, however many they have."""
-        self.shared = shared
+        self.shared, self.copier_of = shared, copier_of
         self._num_blocks = [min((len(rows) for rows in strips), default=0) for strips in self.groups]
 
     def bytes_per_block(self, group: int) -> int:

@@ -9,7 +9,9 @@ import torch
 
 from signalbox.protocol.block_groups import SPINE, BlockGroup
 from worker_svc.runner.attention.kv_cache import KVCache, LayerShape
+from worker_svc.runner.cpu.native.row_copies import copier_here
 from worker_svc.transfer.block_memory import BlockMemory, Strip, strip_of
+from worker_svc.transfer.row_copies import numpy_copier
 from worker_svc.transfer.shared_memory import SharedMemory, room_for
 
 logger = logging.getLogger(__name__)
@@ -36,7 +38,8 @@ def block_memory_of(cache: KVCache, kinds: tuple[BlockGroup, ...]) -> BlockMemor
     if cache.layers[0].keys.device.type != "cpu":
         return None
     groups = [[_strip(stored) for stored in cache.stored_in(group)] for group in range(SPINE, 1 + len(kinds))]
-    return BlockMemory(groups, kinds, cache.block_size, cache.shared)
+    copier_of = numpy_copier if cache.shared is None else copier_here()
+    return BlockMemory(groups, kinds, cache.block_size, cache.shared, copier_of)
 
 
 def _sizes(shape: LayerShape, bytes_per_element: int) -> list[int]:

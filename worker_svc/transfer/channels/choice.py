@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 
 from signalbox.links.tls.identity import ours
 from signalbox.v1.transfer_offer_pb2 import TransferOffer
 from worker_svc.transfer.block_memory import BlockMemory
+from worker_svc.transfer.channels.kept_mappings import KeptMappings
 from worker_svc.transfer.channels.reader import BlockReader
 from worker_svc.transfer.channels.shared_source import host_id
 from worker_svc.transfer.channels.shared_target import SharedReader
@@ -16,17 +19,28 @@ from worker_svc.transfer.errors import TransferError
 logger = logging.getLogger(__name__)
 
 
-def choose(offer: TransferOffer, memory: BlockMemory, *, checksums: bool = False) -> BlockReader | None:
+def choose(
+    offer: TransferOffer,
+    memory: BlockMemory,
+    *,
+    checksums: bool = False,
+    mappings: KeptMappings | None = None,
+) -> BlockReader | None:
     """The best channel that opens: shared memory on one machine, then TCP; None: neither, and blocks come inline.
     Takes some seconds at most. memory: where blocks are written. checksums: blocks that come over a network are
-    checked. TransferError if blocks of the source are none for `memory`."""
+    checked. mappings: those of the pulls before; None: none is kept. TransferError if blocks of the source are none
+    for `memory`."""
     if offer.layout_digest != memory.digest:
         raise TransferError(
             "the blocks of the source are others than ours: another model, type or block size"
         )
-    for open_channel in (_shared, _tcp):
+    channels: tuple[Callable[[TransferOffer, BlockMemory], BlockReader | None], ...] = (
+        partial(_shared, mappings=mappings),
+        partial(_tcp, checksums=checksums),
+    )
+    for open_channel in channels:
         try:
-            reader = open_channel(offer, memory, checksums)
+            reader = open_channel(offer, memory)
         except TransferError as error:
             logger.info("a channel that is offered does not open: %s", error)
             continue
@@ -35,13 +49,15 @@ def choose(offer: TransferOffer, memory: BlockMemory, *, checksums: bool = False
     return None
 
 
-def _shared(offer: TransferOffer, memory: BlockMemory, checksums: bool) -> BlockReader | None:
+def _shared(
+    offer: TransferOffer, memory: BlockMemory, *, mappings: KeptMappings | None
+) -> BlockReader | None:
     if not offer.socket_path or not offer.host_id or offer.host_id != host_id():
         return None
-    return SharedReader(memory, offer.socket_path, offer.token)
+    return SharedReader(memory, offer.socket_path, offer.token, mappings)
 
 
-def _tcp(offer: TransferOffer, memory: BlockMemory, checksums: bool) -> BlockReader | None:
+def _tcp(offer: TransferOffer, memory: BlockMemory, *, checksums: bool) -> BlockReader | None:
     if not offer.tcp_address:
         return None
     identity = ours()

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from worker_svc.transfer.block_memory import I64
 from worker_svc.transfer.channels.streams import Stream
 from worker_svc.transfer.errors import TransferError
+from worker_svc.transfer.row_copies import I64
 
 TOKEN_BYTES = 16
 MayRead = Callable[[int, I64], bool]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import socket
 from collections.abc import Sequence
 
-import numpy as np
 from google.protobuf.message import DecodeError
 
 from signalbox.v1.transfer_offer_pb2 import ChannelHello, ChannelWelcome
 from worker_svc.transfer.block_memory import BlockMemory, pairs
-from worker_svc.transfer.channels.rows import Rows, copy_rows
+from worker_svc.transfer.channels.kept_mappings import Bytes, KeptMappings, map_file
 from worker_svc.transfer.channels.shared_source import check_same_user
 from worker_svc.transfer.errors import TransferError
+from worker_svc.transfer.row_copies import CopyBlocks, Rows
 from worker_svc.transfer.shared_memory import is_sealed
 
 OPEN_S = 3.0
@@ -26,30 +25,41 @@ class SharedReader:
 
     channel = "shared memory"
 
-    def __init__(self, memory: BlockMemory, path: str, token: bytes) -> None:
-        """memory: where blocks are written. TransferError if nobody hands out memory there for this token."""
+    def __init__(
+        self, memory: BlockMemory, path: str, token: bytes, mappings: KeptMappings | None = None
+    ) -> None:
+        """memory: where blocks are written. mappings: those of the pulls before; None: this one has its own.
+        TransferError if nobody hands out memory there for this token."""
         self._memory = memory
         welcome, fd = ask(path, ChannelHello(token=token, layout_digest=memory.digest))
         try:
-            self._sources: list[list[Rows]] | None = map_strips(memory, welcome, fd)
+            check_strips(memory, welcome, fd)
+            mapped = map_file(fd) if mappings is None else mappings.map(fd)
+        except OSError as error:
+            raise TransferError(f"the source's memory cannot be mapped: {error.strerror or error}") from None
         finally:
             os.close(fd)
+        strips = strips_in(mapped, memory, welcome)
+        self._num_blocks = [min((len(rows) for rows in group), default=0) for group in strips]
+        self._copiers: list[CopyBlocks] | None = [
+            memory.copier_of(targets, sources) for targets, sources in zip(memory.groups, strips, strict=True)
+        ]
 
     def read(self, group: int, source_blocks: Sequence[int], target_blocks: Sequence[int]) -> None:
         """Copies blocks; see `BlockReader`."""
         sources, targets = pairs(self._memory, group, source_blocks, target_blocks)
-        mapped = self._sources
-        if mapped is None:
+        copiers = self._copiers
+        if copiers is None:
             raise TransferError("the channel is closed")
         if not len(sources):
             return
-        if sources.max() >= min(len(rows) for rows in mapped[group]):
+        if sources.max() >= self._num_blocks[group]:
             raise TransferError("the source has no such block")
-        copy_rows(self._memory.groups[group], targets, mapped[group], sources)
+        copiers[group](targets, sources)
 
     def close(self) -> None:
         """Lets the mapping go; a read that is under way ends as it would have. See `BlockReader`."""
-        self._sources = None
+        self._copiers = None
 
 
 def ask(path: str, hello: ChannelHello) -> tuple[ChannelWelcome, int]:
@@ -72,9 +82,8 @@ def ask(path: str, hello: ChannelHello) -> tuple[ChannelWelcome, int]:
         raise TransferError(f"{path}: a frame that is none of ours") from None
 
 
-def map_strips(memory: BlockMemory, welcome: ChannelWelcome, fd: int) -> list[list[Rows]]:
-    """[groups][strips] of `[num_blocks, bytes_per_block]`, as `memory` has them. TransferError if they do not fit to
-    it, or the file can be cut off."""
+def check_strips(memory: BlockMemory, welcome: ChannelWelcome, fd: int) -> None:
+    """TransferError if the strips of a file do not fit to `memory`, or it can be cut off."""
     size = os.fstat(fd).st_size
     if not is_sealed(fd) or not size:
         raise TransferError("the source's memory could be cut off while it is read")
@@ -86,9 +95,12 @@ def map_strips(memory: BlockMemory, welcome: ChannelWelcome, fd: int) -> list[li
     )
     if not fits:
         raise TransferError("the source's memory does not have the blocks that it says")
-    mapped = mmap.mmap(fd, size, prot=mmap.PROT_READ)
+
+
+def strips_in(mapped: Bytes, memory: BlockMemory, welcome: ChannelWelcome) -> list[list[Rows]]:
+    """[groups][strips] of `[num_blocks, bytes_per_block]`, as `memory` has them: parts of `mapped`."""
     found = iter(
-        np.frombuffer(mapped, np.uint8, strip.num_blocks * strip.bytes_per_block, strip.offset).reshape(
+        mapped[strip.offset :][: strip.num_blocks * strip.bytes_per_block].reshape(
             strip.num_blocks, strip.bytes_per_block
         )
         for strip in welcome.strips

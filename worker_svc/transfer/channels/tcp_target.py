@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 
 from signalbox.links.tls.identity import Identity
 from signalbox.v1.transfer_offer_pb2 import BlocksRead, ChannelHello, ChannelWelcome, ReadBlocks
-from worker_svc.transfer.block_memory import I64, BlockMemory, pairs
+from worker_svc.transfer.block_memory import BlockMemory, pairs
 from worker_svc.transfer.channels import tls
 from worker_svc.transfer.channels.rows import views_of
 from worker_svc.transfer.channels.streams import PlainStream, Stream, TlsStream, receive_message, send_message
 from worker_svc.transfer.channels.tcp_source import MOST_BLOCKS, checksum_of, keep_alive
 from worker_svc.transfer.errors import TransferError
+from worker_svc.transfer.row_copies import I64
 
 CONNECT_S = 3.0
 BATCH_BYTES = 4 << 20

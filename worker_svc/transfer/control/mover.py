@@ -12,6 +12,7 @@ from worker_svc.core.batch import HandoffRunner
 from worker_svc.core.handoff.exports import Stretch, Tail
 from worker_svc.transfer.block_memory import BlockMemory
 from worker_svc.transfer.channels.choice import choose
+from worker_svc.transfer.channels.kept_mappings import KeptMappings
 from worker_svc.transfer.channels.reader import BlockReader
 from worker_svc.transfer.control.gate import Gate
 
@@ -33,7 +34,7 @@ class Mover:
     def __init__(self, runner: HandoffRunner, *, checksums: bool = False) -> None:
         """checksums: blocks that come over a network are checked."""
         assert runner.block_memory is not None
-        self._checksums = checksums
+        self._checksums, self._mappings = checksums, KeptMappings()
         self._runner, self._memory = runner, runner.block_memory
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="transfers")
 
@@ -69,7 +70,7 @@ class Mover:
             return None
 
         def open_channel() -> BlockReader | None:
-            reader = choose(offer, memory, checksums=self._checksums)
+            reader = choose(offer, memory, checksums=self._checksums, mappings=self._mappings)
             if reader is not None:
                 gate.on_close(reader.close)
             return reader
@@ -113,6 +114,7 @@ class Mover:
     def close(self) -> None:
         """What has not begun is dropped."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._mappings.close()
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -13,6 +13,7 @@
 #include "products/plain.h"
 #include "products/quantised.h"
 #include "products/rounding.h"
+#include "row_copies.h"
 #include "sampling/draw.h"
 #include "sampling/philox.h"
 #include "states/delta_net.h"
@@ -103,6 +104,7 @@ constexpr Layout LAYOUTS[] = {
     {"SelectiveScan", sizeof(SelectiveScan), offsetof(SelectiveScan, num_threads)},
     {"StateSpace", sizeof(StateSpace), offsetof(StateSpace, num_threads)},
     {"Exchange", sizeof(Exchange), offsetof(Exchange, has_ended)},
+    {"StripPair", sizeof(StripPair), offsetof(StripPair, row_bytes)},
     {nullptr, 0, 0},
 };
 
@@ -203,6 +205,12 @@ void signalbox_run_state_space(const StateSpace* d) {
 
 // What ranks of this host have of each other.
 void signalbox_exchange(Exchange* e) { exchange(*e); }
+
+// Blocks `sources` [count] of all strips to blocks `targets` [count].
+void signalbox_copy_rows(const StripPair* strips, int64_t num_strips, const int64_t* targets, const int64_t* sources,
+                         int64_t count) {
+    copy_rows(strips, num_strips, targets, sources, count);
+}
 
 // 1 if this machine has what `signalbox_linear` and `signalbox_decode` need: the bfloat16 dot product.
 int32_t signalbox_has_dot() {

@@ -19,6 +19,7 @@ from worker_svc.runner.cpu.native.structs import (
     RopeCall,
     SelectiveScanCall,
     StateSpaceCall,
+    StripPair,
 )
 
 SIGNATURES: dict[str, list[Any]] = {
@@ -37,6 +38,7 @@ SIGNATURES: dict[str, list[Any]] = {
     "signalbox_run_selective_scan": [POINTER(SelectiveScanCall)],
     "signalbox_run_state_space": [POINTER(StateSpaceCall)],
     "signalbox_exchange": [POINTER(ExchangeCall)],
+    "signalbox_copy_rows": [POINTER(StripPair), c_int64, *[c_void_p] * 2, c_int64],
     "signalbox_argmax": [c_void_p, c_void_p, c_int64, c_int64, c_int32, c_int32],
     "signalbox_choose": [POINTER(ChoiceCall)],
     "signalbox_uniforms": [*[c_void_p] * 3, c_uint32, c_void_p, c_int64],

@@ -189,6 +189,12 @@ class ExchangeCall(ctypes.Structure):
     )
 
 
+class StripPair(ctypes.Structure):
+    """Mirror of `StripPair` in row_copies.h."""
+
+    _fields_ = (("target", c_void_p), ("source", c_void_p), ("row_bytes", c_int64))
+
+
 StateCall = DeltaNetCall | ConvolutionCall | SelectiveScanCall | StateSpaceCall
 """What recurrent layers run between their products."""
 
@@ -207,6 +213,7 @@ MIRRORS: dict[str, type[ctypes.Structure]] = {
     "SelectiveScan": SelectiveScanCall,
     "StateSpace": StateSpaceCall,
     "Exchange": ExchangeCall,
+    "StripPair": StripPair,
 }
 """The mirrors by their names in the sources; the library knows the same ones."""
 
