@@ -32,7 +32,11 @@ from worker_svc.runner.sampling import prompt_results
 from worker_svc.runner.torch_runner import TorchRunner
 
 ModelDir = Callable[[str], Path]
-FAMILIES = [name for name in PRESETS if name.startswith("tiny-")] + ["hybrid-qwen3-next", "hybrid-nemotron-h"]
+FAMILIES = [name for name in PRESETS if name.startswith("tiny-")] + [
+    "hybrid-qwen3-next",
+    "hybrid-nemotron-h",
+    "hybrid-falcon-h1",
+]
 TOLERANCE = 2e-4
 """Gemma 4 with layers that share comes next to it: 1.3e-4 of a logarithm of 6.7."""
 BLOCKS_PER_SLOT = 30

@@ -70,7 +70,7 @@ class ModelHead:
         states = captured.hidden[queries][None]
         known = type(captured.output)(**{**captured.output, "last_hidden_state": states})
         base = getattr(self._module, self._base_name)
-        setattr(self._module, self._base_name, _Known(known))
+        setattr(self._module, self._base_name, _Known(known, base))
         try:
             return self._module(inputs_embeds=states, use_cache=False).logits[0]  # type: ignore[no-any-return]
         finally:
@@ -90,8 +90,12 @@ def _base_name(module: Any) -> str:
 class _Known(torch.nn.Module):
     """A base model whose output is known."""
 
-    def __init__(self, output: Any) -> None:
+    def __init__(self, output: Any, base: torch.nn.Module) -> None:
+        """Numbers that heads ask of `base` are told here, too: Falcon H1's scales its logits by one."""
         super().__init__()
+        for name, value in vars(base).items():
+            if isinstance(value, int | float) and not hasattr(self, name):
+                setattr(self, name, value)
         self._output = output
 
     def forward(self, *_: Any, **__: Any) -> Any:
