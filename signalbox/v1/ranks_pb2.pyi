@@ -55,7 +55,7 @@ class RankSetup(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., num_ranks: _Optional[int] = ..., settings: _Optional[str] = ..., meeting_place: _Optional[str] = ...) -> None: ...
 
 class RankCall(_message.Message):
-    __slots__ = ("number", "execute", "copy_blocks", "copy_states", "check", "block_sizes", "read_blocks", "write_blocks", "write_state", "record_sizes", "read_records", "write_records")
+    __slots__ = ("number", "execute", "copy_blocks", "copy_states", "check", "block_sizes", "read_blocks", "write_blocks", "write_state", "record_sizes", "read_records", "write_records", "state_sizes", "read_state")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_FIELD_NUMBER: _ClassVar[int]
     COPY_BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,8 @@ class RankCall(_message.Message):
     RECORD_SIZES_FIELD_NUMBER: _ClassVar[int]
     READ_RECORDS_FIELD_NUMBER: _ClassVar[int]
     WRITE_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    STATE_SIZES_FIELD_NUMBER: _ClassVar[int]
+    READ_STATE_FIELD_NUMBER: _ClassVar[int]
     number: int
     execute: RankBatch
     copy_blocks: bytes
@@ -80,7 +82,9 @@ class RankCall(_message.Message):
     record_sizes: bool
     read_records: RankBlocks
     write_records: RankBlocks
-    def __init__(self, number: _Optional[int] = ..., execute: _Optional[_Union[RankBatch, _Mapping]] = ..., copy_blocks: _Optional[bytes] = ..., copy_states: _Optional[bytes] = ..., check: bool = ..., block_sizes: bool = ..., read_blocks: _Optional[_Union[RankBlocks, _Mapping]] = ..., write_blocks: _Optional[_Union[RankBlocks, _Mapping]] = ..., write_state: _Optional[_Union[RankState, _Mapping]] = ..., record_sizes: bool = ..., read_records: _Optional[_Union[RankBlocks, _Mapping]] = ..., write_records: _Optional[_Union[RankBlocks, _Mapping]] = ...) -> None: ...
+    state_sizes: bool
+    read_state: RankState
+    def __init__(self, number: _Optional[int] = ..., execute: _Optional[_Union[RankBatch, _Mapping]] = ..., copy_blocks: _Optional[bytes] = ..., copy_states: _Optional[bytes] = ..., check: bool = ..., block_sizes: bool = ..., read_blocks: _Optional[_Union[RankBlocks, _Mapping]] = ..., write_blocks: _Optional[_Union[RankBlocks, _Mapping]] = ..., write_state: _Optional[_Union[RankState, _Mapping]] = ..., record_sizes: bool = ..., read_records: _Optional[_Union[RankBlocks, _Mapping]] = ..., write_records: _Optional[_Union[RankBlocks, _Mapping]] = ..., state_sizes: bool = ..., read_state: _Optional[_Union[RankState, _Mapping]] = ...) -> None: ...
 
 class RankBlocks(_message.Message):
     __slots__ = ("group", "blocks", "content")

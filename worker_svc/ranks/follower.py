@@ -17,6 +17,7 @@ from worker_svc.ranks import frames
 from worker_svc.ranks.blocks import sizes_of
 from worker_svc.ranks.calls import CallCodec, read_block_copies, read_state_copies
 from worker_svc.ranks.runners import FollowingRunner
+from worker_svc.ranks.states import sizes_of as sizes_of_states
 from worker_svc.transfer.block_memory import BlockMemory
 
 logger = logging.getLogger(__name__)
@@ -108,6 +109,11 @@ def make(call: ranks_pb2.RankCall, runner: FollowingRunner, codec: CallCodec) ->
     elif which == "write_state":
         state = call.write_state
         runner.write_state(state.slot, state.version, state.num_drafts, state.content)
+    elif which == "read_state":
+        state = call.read_state
+        return runner.read_state(state.slot, state.version, state.num_drafts)
+    elif which == "state_sizes":
+        return sizes_of_states(runner.states)
     else:
         return _of_blocks(call, runner)
     return b""

@@ -4,6 +4,7 @@ other, and as many are on their way as there are stages."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from signalbox.v1 import ranks_pb2
 from worker_svc.core.batch import Batch, Sampled
 from worker_svc.ranks.leader import Begun
 from worker_svc.ranks.runners import FollowingRunner, LeadingRunner, RankRunner, digest_of
+from worker_svc.ranks.states import GroupStates
 from worker_svc.runner.cpu.direct_forward import Forwarded
 from worker_svc.runner.model.head import CapturedStates
 from worker_svc.runner.sampling.finite import with_bad_readings
@@ -104,10 +106,25 @@ class PipelineRunner(LeadingRunner, StageRunner):
         """As for LeadingRunner."""
         super().__init__(*args, **settings)
         self.info = replace(self.info, num_lanes=self.stage.size)
+        self._all_states = GroupStates(self._leader, self.states, self.ranks.size)
 
     @property
     def _parts(self) -> str:
-        return f"{self.stage.size} x {self.ranks.size} ranks, the first has layers {self.stage.layers}"
+        num_drafts = 0 if self.states is None else self.states.num_drafts
+        return (
+            f"{self.stage.size} x {self.ranks.size} ranks, the first has layers {self.stage.layers},"
+            f" {num_drafts} drafts behind states"
+        )
+
+    def read_state(self, slot: int, version: int, num_drafts: int) -> bytes:
+        """The bytes of a slot's recurrent state, at all stages."""
+        own = partial(super().read_state, slot, version, num_drafts)
+        return self._all_states.read(slot, version, num_drafts, own)
+
+    def write_state(self, slot: int, version: int, num_drafts: int, content: bytes) -> None:
+        """Has each stage take its part of what `read_state` gave."""
+        own = partial(StageRunner.write_state, self, slot, version, num_drafts)
+        self._all_states.write(slot, version, num_drafts, content, own)
 
     def launch(self, batch: Batch, in_flight: NDArray[np.bool_]) -> PassingBatch:
         """Begins with a batch at all stages, and computes ours. What fails shows when it is collected."""

@@ -19,6 +19,7 @@ from worker_svc.ranks.errors import GroupBrokenError
 from worker_svc.ranks.leader import Leader
 from worker_svc.runner.cpu.direct_forward import Forwarded
 from worker_svc.runner.recurrent.state_bytes import layout_of
+from worker_svc.runner.recurrent.store import StateStore
 from worker_svc.runner.sampling.prompt_results import follow_scores
 from worker_svc.runner.split.communicator import Communicator
 from worker_svc.runner.torch_runner import TorchRunner
@@ -45,6 +46,11 @@ class RankRunner(TorchRunner):
         """What it says to the others within a forward."""
         assert self._split is not None, "it has a part"
         return self._split.ranks
+
+    @property
+    def states(self) -> StateStore | None:
+        """The recurrent states of its layers; None: no layer of the model keeps any."""
+        return self._states
 
     def _run(self, batch: Batch) -> Forwarded:
         forwarded = super()._run(batch)

@@ -62,7 +62,7 @@ def runner_info(
         groups=layout.groups,
         num_slots=states.num_slots - 1 if states else num_slots or DEFAULT_SLOTS,
         num_state_versions=states.num_versions if states else 0,
-        state_group=state_group_of(states, block_size),
+        state_group=state_group_of(states, block_size, model.state_bytes),
         **label_settings(head),
     )
 

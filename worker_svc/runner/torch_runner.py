@@ -129,7 +129,7 @@ class TorchRunner:
             num_checkpoints,
             max_draft_tokens,
             num_host_requests=maker.requests_of(num_host_blocks),
-            most_in_flight=self._most_in_flight,
+            most_in_flight=self._most_in_flight if split is None else split.num_stages,
         )
         self._head = ModelHead.of(self.model.module)
         self._cache, self._layout = maker.make(

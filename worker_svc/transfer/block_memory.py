@@ -50,18 +50,22 @@ class BlockMemory:
         kinds: Sequence[BlockGroup],
         block_size: int,
         shared: SharedMemory | None = None,
+        counts: Sequence[int] | None = None,
         copier_of: CopierOf = numpy_copier,
     ) -> None:
         """groups: strips of the spine, then of each group of `kinds`, in the order of their layers. block_size:
-        positions of a block. shared: what all strips lie in; None: nobody else can map them. copier_of: how blocks
-        are copied here from memory that is mapped."""
+        positions of a block. shared: what all strips lie in; None: nobody else can map them. counts: blocks of each
+        group, of groups without strips, too; None: as many as these have rows. copier_of: how blocks are copied here
+        from memory that is mapped."""
         assert len(groups) == 1 + len(kinds)
         self.groups = tuple(tuple(strip.rows for strip in strips) for strips in groups)
         """[groups][strips] of `[num_blocks, bytes_per_block]`."""
         self.digest = _digest(groups, kinds, block_size)
         """Two workers with equal ones can exchange blocks, however many they have."""
         self.shared, self.copier_of = shared, copier_of
-        self._num_blocks = [min((len(rows) for rows in strips), default=0) for strips in self.groups]
+        self._num_blocks = counts or [
+            min((len(rows) for rows in strips), default=0) for strips in self.groups
+        ]
 
     def bytes_per_block(self, group: int) -> int:
         """Bytes of a block in all strips of its group."""

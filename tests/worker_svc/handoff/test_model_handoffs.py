@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from tests.pairs import every_other
 from tests.worker_svc.handoff.ends import Asked, End, hand_over
 from tests.worker_svc.runner.reference import make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import GARBAGE
+from worker_svc.core.batch import ModelRunner
 from worker_svc.core.drafts.ngram import NgramDrafter
 from worker_svc.runner.torch_runner import TorchRunner
 
@@ -73,10 +74,12 @@ def told(end: End, logprobs: dict[int, float], prompt: dict[int, float]) -> None
             prompt.update(enumerate((token.logprob for token in chunk.tokens), chunk.start))
 
 
-async def stays(path: Path, request: Asked, blocks: list[int]) -> tuple[list[int], list[float], list[float]]:
+async def stays(
+    runner: ModelRunner, request: Asked, blocks: list[int]
+) -> tuple[list[int], list[float], list[float]]:
     """What comes of a request that stays where it is."""
     seen, logprobs, prompt = dict[int, int](), dict[int, float](), dict[int, float]()
-    async with End("a", runner_of(path), NgramDrafter(1, 3)) as a:
+    async with End("a", runner, NgramDrafter(1, 3)) as a:
         a.add(request.message(0))
         a.start(0, blocks, len(request.prompt))
         while not a.tell(seen):
@@ -86,12 +89,12 @@ async def stays(path: Path, request: Asked, blocks: list[int]) -> tuple[list[int
 
 
 async def moves(
-    path: Path, request: Asked, tables: list[list[int]]
+    runners: Sequence[ModelRunner], request: Asked, tables: list[list[int]]
 ) -> tuple[list[int], list[float], list[float]]:
     """What comes of it when it moves with almost every token, now and then in the middle of its prompt."""
     seen, logprobs, prompt = dict[int, int](), dict[int, float](), dict[int, float]()
     drafters = NgramDrafter(1, 3), NgramDrafter(1, 3)
-    async with End("a", runner_of(path), drafters[0]) as a, End("b", runner_of(path), drafters[1]) as b:
+    async with End("a", runners[0], drafters[0]) as a, End("b", runners[1], drafters[1]) as b:
         a.add(request.message(2))
         a.start(2, tables[0], 9)
         ends, slots, leg, has_ended = [a, b], [2, 1], 0, False
@@ -117,13 +120,18 @@ def test_tokens_and_log_probabilities_are_those_of_one_that_stayed(
 ) -> None:
     """HO5, HO12, D6, SG10: blocks of all groups, latents, shared layers, recurrent states with a tail of drafts,
     penalties, random numbers, and how far the prompt was read."""
-    prompt = [*make_prompts((40,))[0], *[7, 8, 9] * 3]
     path = model_dir(preset)
+    assert_moves_as_it_stays(runner_of(path), (runner_of(path), runner_of(path)), drafts)
+
+
+def assert_moves_as_it_stays(alone: ModelRunner, pair: Sequence[ModelRunner], drafts: int) -> None:
+    """A request with penalties gives between a pair of runners what it gives on one `alone`."""
+    prompt = [*make_prompts((40,))[0], *[7, 8, 9] * 3]
     request = asked(prompt, drafts)
     count = -(-(len(prompt) + COUNT) // 4)
     tables = [list(range(count)), list(range(count + 1, 1, -1))]
-    stayed = asyncio.run(stays(path, request, tables[0]))
-    moved = asyncio.run(moves(path, request, tables))
+    stayed = asyncio.run(stays(alone, request, tables[0]))
+    moved = asyncio.run(moves(pair, request, tables))
     assert moved[0] == stayed[0]
     assert np.allclose(moved[1], stayed[1], atol=1e-4)
     assert len(moved[2]) == len(prompt) - 1 and np.allclose(moved[2], stayed[2], atol=1e-4)

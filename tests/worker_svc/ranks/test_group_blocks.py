@@ -11,6 +11,7 @@ from tests.worker_svc.ranks.groups import group, settings_for
 from tests.worker_svc.runner.runner_harness import Driver
 from tools.make_random_model import make_model
 from worker_svc.ranks.blocks import cut
+from worker_svc.ranks.runners import LeadingRunner
 from worker_svc.runner.torch_runner import TorchRunner
 from worker_svc.runner_factory import make_runner
 from worker_svc.transfer.errors import TransferError
@@ -60,14 +61,33 @@ def test_a_request_goes_on_where_its_blocks_are(tmp_path: Path, parts: dict[str,
 def test_records_of_a_disk_are_those_of_all_ranks(tmp_path: Path, parts: dict[str, int]) -> None:
     path = make_model("tiny-gemma3", tmp_path, seed=1)
     with group(path, **parts) as (runner, _):
-        records, random = runner.records, np.random.default_rng(0)
-        for number, size in enumerate(records.record_bytes()):
-            assert size % 2 == 0 and runner.blocks.record_bytes()[number] < size
-            blocks = np.array([3, 1, 4], np.int32)
-            wanted = random.integers(0, 100, (3, size)).astype(np.uint8)
-            records.writes_aside(number, blocks)(wanted)
-            assert np.array_equal(records.reads_aside(number, blocks[::-1].copy())(), wanted[::-1])
-        assert runner.failure is None
+        assert_all_are_kept(runner)
+
+
+def test_stages_without_keys_have_no_part_of_blocks(tmp_path: Path) -> None:
+    """RK15, RK17: of three stages one alone attends; blocks and records are that one's."""
+    path = make_model("hybrid-lfm2", tmp_path, seed=1)
+    with group(path, tensor_parallel=1, pipeline_parallel=3) as (runner, _):
+        assert_all_are_kept(runner)
+        memory = runner.block_memory
+        assert memory is not None and memory.bytes_per_block(0) == runner.records.record_bytes()[0]
+        content = np.random.default_rng(1).bytes(2 * memory.bytes_per_block(0))
+        memory.write(0, [5, 2], content)
+        assert memory.read(0, [5, 2]) == content
+        with pytest.raises(TransferError):
+            memory.read(0, [runner.info.num_blocks])
+
+
+def assert_all_are_kept(runner: LeadingRunner) -> None:
+    """Records of all groups are read as they were written; rank 0 has a part of them."""
+    records, random = runner.records, np.random.default_rng(0)
+    for number, size in enumerate(records.record_bytes()):
+        assert size % 2 == 0 and runner.blocks.record_bytes()[number] < size
+        blocks = np.array([3, 1, 4], np.int32)
+        wanted = random.integers(0, 100, (3, size)).astype(np.uint8)
+        records.writes_aside(number, blocks)(wanted)
+        assert np.array_equal(records.reads_aside(number, blocks[::-1].copy())(), wanted[::-1])
+    assert runner.failure is None
 
 
 def test_content_is_cut_to_the_ranks() -> None:

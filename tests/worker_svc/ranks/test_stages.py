@@ -33,7 +33,7 @@ from worker_svc.runner_factory import make_runner
 __all__ = ["preset"]
 pytestmark = pytest.mark.timeout(300)
 TWO = {"tensor_parallel": 1, "pipeline_parallel": 2}
-SOME = {"tiny-phi3", "tiny-llama4", "tiny-cohere2"}
+SOME = {"tiny-phi3", "tiny-llama4", "tiny-cohere2", "hybrid-kimi-linear", "hybrid-nemotron-h"}
 MATRIX = [
     ("tiny-llama", 2, 0, {"num_blocks": 36}),
     ("tiny-qwen3-moe", 1, 4, {"num_blocks": 36, "speculative": "ngram:4"}),
@@ -58,7 +58,7 @@ def family_of(preset_name: str) -> str:
     [
         name if name in SOME else pytest.param(name, marks=pytest.mark.soak)
         for name in PRESETS
-        if family_of(name) in STAGED and name.startswith("tiny")
+        if family_of(name) in STAGED and name.startswith(("tiny", "hybrid"))
     ],
 )
 def test_greedy_tokens_of_two_stages_are_transformers_own(name: str, tmp_path: Path) -> None:
@@ -146,11 +146,7 @@ def test_weights_of_a_stage() -> None:
     ("name", "settings", "reason"),
     [
         ("tiny-llama", {"pipeline_parallel": 9}, "pipeline_parallel is 9, and the model has"),
-        (
-            "hybrid-qwen3-next",
-            {},
-            "pipeline_parallel: model_type 'qwen3_next' is not served by several stages",
-        ),
+        ("tiny-phi", {}, "pipeline_parallel: model_type 'phi' is not served by several stages"),
     ],
 )
 def test_what_is_not_divided_so_is_refused(

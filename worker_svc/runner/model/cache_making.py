@@ -12,6 +12,7 @@ from worker_svc.runner.attention.block_rows import shared_memory_for
 from worker_svc.runner.attention.kv_cache import KVCache, bytes_per_block
 from worker_svc.runner.attention.layer_groups import (
     MEAN_TOKENS,
+    MOST_BLOCKS,
     CacheLayout,
     Need,
     one_group,
@@ -139,6 +140,8 @@ class CacheMaker:
                 if has_groups
                 else one_group(shapes, num_blocks)
             )
+        if not self._block_bytes():  # all layers that attend are at other stages (RK15)
+            return one_group(shapes, MOST_BLOCKS)
         num_bytes = self._cache_bytes(batch_class) - self._num_scratch * self._block_bytes()
         of_all = bytes_per_block(shapes, need.block_size, model.dtype) + self._draft_block_bytes
         # Where other stages have the other layers, what there is here is for a part of each block.

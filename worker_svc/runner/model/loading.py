@@ -32,7 +32,13 @@ from worker_svc.runner.model.quantised_experts import skipping_experts
 from worker_svc.runner.model.quantised_linear import skipping_products
 from worker_svc.runner.model.rope import fix_rope
 from worker_svc.runner.model.scored_model import with_label_head
-from worker_svc.runner.model.support import OTHER_NAMES, OWN_ATTENTION, RECURRENT, check_config
+from worker_svc.runner.model.support import (
+    HYBRID_FAMILIES,
+    OTHER_NAMES,
+    OWN_ATTENTION,
+    RECURRENT,
+    check_config,
+)
 from worker_svc.runner.recurrent.layers import layout_of, serve_recurrent
 from worker_svc.runner.recurrent.layout import StateLayout
 from worker_svc.runner.split.split import Split
@@ -70,7 +76,9 @@ class LoadedModel:
     kept: str = ""
     """How many of them in which form; empty: none."""
     state_layout: StateLayout = field(default_factory=StateLayout)
-    """What its recurrent layers keep of each sequence; empty: it has none."""
+    """What its recurrent layers keep of each sequence; empty: it has none here."""
+    state_bytes: int = 0
+    """Bytes of that in all of its layers, wherever they are; 0: no layer keeps a state."""
     rope: str = ""
     """Which of its rope's factors were chosen by `max_model_len`; empty: there was no choice."""
     split: Split | None = None
@@ -131,6 +139,14 @@ def load_model(
     config = module.config
     # First of all: what has no such attention is refused with that reason.
     shapes = layer_shapes(module, chosen_device, {layer.layer_idx for layer in recurrent}, split)
+    states = layout_of(recurrent)
+    state_bytes, of_all = states.bytes_per_row, shapes
+    if split is not None:
+        state_bytes, of_all = split.of_all_stages(state_bytes), split.shapes_of_all(shapes)
+    if state_bytes and not any(shape.elements for shape in of_all):
+        raise ModelLoadError(
+            f"model_type {config.model_type!r} has recurrent layers alone, none that attends."
+        )
     rope = fix_rope(module, max_model_len or config.max_position_embeddings)
     return LoadedModel(
         module=module,
@@ -145,10 +161,11 @@ def load_model(
         head=head,
         num_kept=num_kept,
         kept=told,
-        state_layout=layout_of(recurrent),
+        state_layout=states,
+        state_bytes=state_bytes,
         rope=rope,
         split=split,
-        shapes_of_all=[] if split is None else split.shapes_of_all(shapes),
+        shapes_of_all=[] if split is None else of_all,
     )
 
 
@@ -193,10 +210,8 @@ def layer_shapes(
             raise ModelLoadError(
                 f"model_type {family!r} does not run with another attention function: it {OWN_ATTENTION}."
             ) from error
-    if recurrent and not shapes:
-        raise ModelLoadError(f"model_type {family!r} has recurrent layers alone, none that attends.")
     num_layers = int(module.config.num_hidden_layers)
-    without = recurrent | (mixing_nothing(module.config) if recurrent else set())
+    without = recurrent | (mixing_nothing(module.config) if family in HYBRID_FAMILIES else set())
     here = set(range(num_layers)) if split is None or split.stage is None else set(split.stage.layers)
     missing = sorted(here - shapes.keys() - without)
     if missing:

@@ -11,6 +11,7 @@ from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.loading import LoadedModel
 from worker_svc.runner.model.memory import CPU_MEMORY_SHARE, available_bytes, in_gib
 from worker_svc.runner.recurrent.store import StateStore, rows_per_slot
+from worker_svc.runner.split.split import Split
 
 logger = logging.getLogger(__name__)
 SCAN_TOKENS = 64
@@ -31,7 +32,8 @@ def make_store(
     most_in_flight: int = 1,
 ) -> StateStore | None:
     """The states of `num_slots` requests, and one more for what no request asks, and `num_checkpoints`; None: the model
-    has no states.
+    has no states. Where its layers are at several stages, all have as many of both as the one has room for that has the
+    least, and of one without recurrent layers they take no memory (RK17).
 
     num_slots None: the usual number, or as many as `CPU_MEMORY_SHARE` of the free memory holds. num_checkpoints None:
     as many as usual, or as `CHECKPOINT_SHARE` of what is free then holds. num_drafts: the most that a request has in a
@@ -40,32 +42,33 @@ def make_store(
     is one more, for states that nobody reads. ModelLoadError, too, where something was asked for that they do not go
     with, or where memory is short.
     """
-    layout = model.state_layout
-    if not layout:
+    if not model.state_bytes:
         return None
+    layout, split = model.state_layout, model.split
     if num_host_requests and model.device.type == "cuda":
         raise ModelLoadError(
             f"num_host_blocks: model_type {model.module.config.model_type!r} has recurrent layers, whose states "
             "have no places in a host tier of a GPU."
         )
     available = available_bytes(model.device)
-    if model.split is not None:  # all ranks keep as many: the least that any of them has room for (RK8)
-        available = model.split.everyone.least(available) // model.split.everyone.num_here
+    if split is not None:  # those of one host take as much
+        available = split.everyone.least(available) // split.everyone.num_here
     width = int(model.module.config.get_text_config().hidden_size)
     num_versions = most_in_flight + 1 + (num_drafts > 0)
-    row_bytes = layout.bytes_per_row + layout.bytes_of_drafts(num_drafts, width)
+    state_bytes = max(1, layout.bytes_per_row)
+    row_bytes = state_bytes + layout.bytes_of_drafts(num_drafts, width)
     slot_bytes = row_bytes * rows_per_slot(num_versions, 1)
     if num_checkpoints is None and ((num_slots or 1) + 1) * slot_bytes > available:
         num_checkpoints = 0  # what was asked for goes before
     if num_checkpoints == 0:
         slot_bytes = row_bytes * num_versions
-    count = slots_that_fit(num_slots, slot_bytes, available)
+    count = least(split, slots_that_fit(num_slots, slot_bytes, available))
     if num_slots is None and count < DEFAULT_SLOTS:
         logger.info("%d requests may be here at a time: each takes memory for its states", count)
     left = available - (count + 1) * slot_bytes
     num_saved = 0 if num_checkpoints == 0 else CHECKPOINTS_PER_SLOT * num_host_requests
-    left = left_beside_saved(num_saved, layout.bytes_per_row, left)
-    num_checkpoints = checkpoints_that_fit(num_checkpoints, count, layout.bytes_per_row, left)
+    left = left_beside_saved(num_saved, state_bytes, left)
+    num_checkpoints = least(split, checkpoints_that_fit(num_checkpoints, count, state_bytes, left))
     if num_checkpoints:
         size = in_gib((num_checkpoints + num_saved) * layout.bytes_per_row)
         saved = f", and {num_saved} in the host tier," if num_saved else ""
@@ -80,6 +83,11 @@ def make_store(
         width=width,
         device=model.device,
     )
+
+
+def least(split: Split | None, number: int) -> int:
+    """The least number that any rank has (RK8)."""
+    return number if split is None else split.everyone.least(number)
 
 
 def left_beside_saved(num_saved: int, state_bytes: int, available: int) -> int:
@@ -107,15 +115,15 @@ def checkpoints_that_fit(wanted: int | None, num_slots: int, state_bytes: int, a
     return wanted
 
 
-def state_group_of(store: StateStore | None, block_size: int) -> StateGroup | None:
-    """The checkpoints of a store for a hello; None: there are none."""
+def state_group_of(store: StateStore | None, block_size: int, state_bytes: int) -> StateGroup | None:
+    """The checkpoints of a store for a hello, of `state_bytes` each; None: there are none."""
     if store is None or not store.num_checkpoints:
         return None
     boundary = math.lcm(block_size, SCAN_TOKENS)
     return StateGroup(
         boundary,
         store.num_checkpoints,
-        store.layout.bytes_per_row,
+        state_bytes,
         num_host_checkpoints=store.num_host_checkpoints,
     )
 

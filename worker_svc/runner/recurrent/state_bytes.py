@@ -26,6 +26,13 @@ def layout_of(memory: BlockMemory | None, store: StateStore | None) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
+def state_sizes(store: StateStore | None) -> tuple[int, int]:
+    """Bytes of a state, and of what each draft behind it adds."""
+    if store is None:
+        return 0, 0
+    return store.layout.bytes_per_row, store.layout.bytes_of_drafts(1, store.width)
+
+
 @torch.inference_mode()
 def read_state(store: StateStore | None, slot: int, version: int, num_drafts: int) -> bytes:
     """The state in a version of a slot, with so many drafts behind it."""
@@ -40,12 +47,14 @@ def write_state(store: StateStore | None, slot: int, version: int, num_drafts: i
     written then."""
     if store is None:
         raise TransferError("the model keeps no states")
-    if num_drafts > max((each.shape[1] for each in store.drafts.values()), default=0):
+    if num_drafts > store.num_drafts:
         raise TransferError(f"a state has no {num_drafts} drafts behind it here")
     tensors = list(_tensors(store, slot, version, num_drafts))
     expected = sum(tensor.nbytes for tensor in tensors)
     if len(content) != expected:
         raise TransferError(f"a state has {expected} bytes, not {len(content)}")
+    if not content:  # the layers that keep states are all elsewhere
+        return
     whole, start = torch.frombuffer(bytearray(content), dtype=torch.uint8), 0
     for tensor in tensors:
         part = whole[start : start + tensor.nbytes].clone()  # aligned for its type

@@ -36,6 +36,7 @@ class StateStore:
         most that a row has; of each a layer is given `width` numbers."""
         self.layout, self.num_slots, self.num_versions = layout, num_slots, num_versions
         self.num_checkpoints, self.num_host_checkpoints = num_checkpoints, num_host_checkpoints
+        self.num_drafts, self.width = num_drafts, width
         self._rows_per_slot = rows_per_slot(num_versions, num_checkpoints)
         self._first_checkpoint = num_slots * self._rows_per_slot
         self.device = torch.device(device)

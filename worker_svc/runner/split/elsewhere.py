@@ -11,7 +11,11 @@ import torch
 from torch import nn
 
 from worker_svc.runner.model.head import base_of
+from worker_svc.runner.split.ends import HEAD, embedding_name, norm_name
 from worker_svc.runner.split.stage import Stage
+
+PAIRING = frozenset(("BambaDecoderLayer", "FalconH1DecoderLayer"))
+"""Layers, by transformers' classes, that give a tuple, whose first element are the hidden states."""
 
 
 class Elsewhere(nn.Module):
@@ -20,13 +24,18 @@ class Elsewhere(nn.Module):
     def __init__(self, layer: nn.Module) -> None:
         """What a model asks of `layer` besides calling it is told here, too."""
         super().__init__()
+        self._gives_pairs = type(layer).__name__ in PAIRING or bool(getattr(layer, "_gives_pairs", False))
+        scales = getattr(getattr(layer, "mamba", None), "mup_vector", None)
+        if scales is not None:  # Falcon H1 sets it in all layers when weights are there
+            self.mamba = nn.Module()
+            self.mamba.register_buffer("mup_vector", scales, persistent=False)
         for name, value in vars(layer).items():
             if not name.startswith("_") and isinstance(value, int | float | str | None):
                 setattr(self, name, value)
 
-    def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-        """`[1, T, H]` as they are."""
-        return hidden_states
+    def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> Any:
+        """`[1, T, H]` as they are, in the form in which the layer would give its own."""
+        return (hidden_states, None) if self._gives_pairs else hidden_states
 
 
 class NoEmbedding(nn.Module):
@@ -69,6 +78,11 @@ class Entry(Elsewhere):
         self._embedding = [embedding]  # not a module of ours
         self._received: torch.Tensor | None = None
 
+    @property
+    def embedding(self) -> NoEmbedding:
+        """The embedding of its stage, which is none."""
+        return self._embedding[0]
+
     @contextmanager
     def receiving(self, states: torch.Tensor) -> Iterator[None]:
         """Meanwhile these `[T, H]` are what has come."""
@@ -78,12 +92,12 @@ class Entry(Elsewhere):
         finally:
             self._received = None
 
-    def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> Any:
         """What has come `[1, T, H]`; what the embedding gave where nothing has, for a stage that is looked at alone."""
         if self._received is not None:
-            return self._received
+            return super().forward(self._received)
         last = self._embedding[0].last
-        return hidden_states if last is None else last
+        return super().forward(hidden_states if last is None else last)
 
 
 def staged(model_class: Any, stage: Stage) -> Any:
@@ -108,12 +122,14 @@ def leave_out_others(module: Any, stage: Stage) -> None:
         if number not in stage.layers:
             base.layers[number] = Elsewhere(layer)
     if not stage.is_first:
-        embedding = base.embed_tokens
-        base.embed_tokens = NoEmbedding(
+        name = embedding_name(base)
+        embedding = getattr(base, name)
+        nothing = NoEmbedding(
             module.config.hidden_size, getattr(embedding, "padding_idx", None), embedding.weight.dtype
         )
-        base.layers[0] = Entry(base.layers[0], base.embed_tokens)
+        setattr(base, name, nothing)
+        base.layers[0] = Entry(base.layers[0], nothing)
     if not stage.is_last:
-        base.norm = nn.Identity()
+        setattr(base, norm_name(base), nn.Identity())
     if not stage.has_head:
-        module.lm_head = nn.Identity()
+        setattr(module, HEAD, nn.Identity())

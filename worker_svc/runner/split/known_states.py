@@ -8,7 +8,7 @@ from worker_svc.runner.attention import attention
 from worker_svc.runner.model.head import base_of
 from worker_svc.runner.model.loading import LoadedModel
 from worker_svc.runner.model.probe import probe_tokens
-from worker_svc.runner.split.elsewhere import NoEmbedding
+from worker_svc.runner.split.elsewhere import Entry
 
 
 @torch.inference_mode()
@@ -23,10 +23,10 @@ def learn_states(model: LoadedModel) -> None:
     shape = (tokens.shape[1], int(model.module.config.hidden_size))
     is_new = split.known_states is None
     if not stage.is_first:
-        assert split.link is not None and isinstance(base.embed_tokens, NoEmbedding)
+        assert split.link is not None and isinstance(base.layers[0], Entry)
         if split.known_states is None:
             split.known_states = split.link.receive(shape, model.dtype)
-        base.embed_tokens.learn(tokens[0], split.known_states)
+        base.layers[0].embedding.learn(tokens[0], split.known_states)
     elif is_new:
         split.known_states = torch.empty(0)
     if is_new and not stage.is_last:

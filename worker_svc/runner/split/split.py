@@ -122,6 +122,13 @@ class Split:
         if self._sums is not None:
             self._sums.attach()
 
+    def of_all_stages(self, number: int) -> int:
+        """The sum of what the stages have of something; `number` is ours."""
+        if self.stage is None:
+            return number
+        mine = 0 if self.ranks.rank else number  # one rank of each stage says it
+        return int(self.everyone.sum(torch.tensor([mine], dtype=torch.int64)).item())
+
     def shapes_of_all(self, shapes: Sequence[LayerShape]) -> list[LayerShape]:
         """What the layers of all stages keep; `shapes` are those of ours, and nothing for the others."""
         if self.stage is None:

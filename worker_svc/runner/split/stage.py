@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.model.support import HYBRID_FAMILIES
+from worker_svc.runner.split.ends import EMBEDDING_WEIGHT, HEAD_WEIGHT, NORM_WEIGHT
 from worker_svc.runner.split.plan import DIVIDED
 from worker_svc.weights.source import WeightSource
 
 LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
-EMBEDDING, NORM, HEAD = "embed_tokens.", "norm.", "lm_head."
 HEAD_SHARE = 0.5
 """What a head counts: a step that decodes reads it as a layer is read, and one that computes a prompt hardly does."""
-STAGED = DIVIDED - {"gemma4_text", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"}
-"""Families that are compared with one process. Those left out hand more from layer to layer than hidden states, or keep
-recurrent states, which so far are rank 0's to say."""
+STAGED = (DIVIDED | HYBRID_FAMILIES) - {"gemma4_text"}
+"""Families that are compared with one process. What is left out hands more from layer to layer than hidden states."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Stage:
         layer = LAYER.search(name)
         if layer:
             return int(layer[1]) in self.layers
-        if EMBEDDING in name:
+        if EMBEDDING_WEIGHT.search(name):
             return self.is_first
-        if HEAD in name:
+        if HEAD_WEIGHT.search(name):
             return self.has_head
-        return self.is_last or NORM not in name
+        return self.is_last or not NORM_WEIGHT.search(name)
 
 
 def stage_of(config: Any, source: WeightSource, number: int, size: int, *, has_head: bool) -> Stage:
@@ -77,9 +77,9 @@ def costs_of(source: WeightSource, num_layers: int) -> tuple[list[float], float]
         layer = LAYER.search(name)
         if layer and int(layer[1]) < num_layers:
             costs[int(layer[1])] += weight.stored_bytes
-        elif HEAD in name:
+        elif HEAD_WEIGHT.search(name):
             head += weight.stored_bytes
-        elif EMBEDDING in name:
+        elif EMBEDDING_WEIGHT.search(name):
             embedding += weight.stored_bytes
     return costs, HEAD_SHARE * (head or embedding)
 

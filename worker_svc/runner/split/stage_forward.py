@@ -9,6 +9,7 @@ from worker_svc.runner.cpu.direct_forward import MOST_POSITIONS
 from worker_svc.runner.model.head import base_of
 from worker_svc.runner.model.loading import LoadedModel
 from worker_svc.runner.split.elsewhere import Entry
+from worker_svc.runner.split.ends import embedding_name, norm_name
 
 
 class StageForward:
@@ -18,6 +19,7 @@ class StageForward:
         base = self._base = base_of(model.module)
         entry = base.layers[0]
         self._entry = entry if isinstance(entry, Entry) else None
+        self._embed, self._norm = getattr(base, embedding_name(base)), getattr(base, norm_name(base))
         last = base.layers[-1]
         self._fused: FusedDecoder | None = None
         if isinstance(last, FusedDecoder) and num_positions <= MOST_POSITIONS:
@@ -32,9 +34,9 @@ class StageForward:
         """`[T, H]` behind the stage's layers, and in the last stage behind the norm; `received` `[T, H]`, None: the
         first stage begins with the tokens `[T]`."""
         if self._fused is not None:
-            hidden = self._base.embed_tokens(token_ids)[None] if received is None else received[None]
+            hidden = self._embed(token_ids)[None] if received is None else received[None]
             angles = (self._cosines[positions][None], self._sines[positions][None])
-            states: torch.Tensor = self._base.norm(self._fused(hidden, angles))[0]
+            states: torch.Tensor = self._norm(self._fused(hidden, angles))[0]
             return states
         if received is None:
             output = self._base(input_ids=token_ids[None], position_ids=positions[None], use_cache=False)

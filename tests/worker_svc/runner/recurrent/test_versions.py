@@ -154,4 +154,4 @@ def test_a_checkpoint_is_read_whole() -> None:
 def test_a_boundary_is_one_of_blocks_and_of_scans(block_size: int, boundary: int) -> None:
     """SG6, CK1."""
     store = StateStore(LAYOUT, num_slots=1, num_versions=2, num_checkpoints=3)
-    assert state_group_of(store, block_size) == StateGroup(boundary, 3, LAYOUT.bytes_per_row)
+    assert state_group_of(store, block_size, 7) == StateGroup(boundary, 3, 7)
