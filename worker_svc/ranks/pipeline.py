@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from signalbox.v1 import ranks_pb2
 from worker_svc.core.batch import Batch, Sampled
@@ -63,7 +62,9 @@ class StageRunner(RankRunner):
 
     def _through(self, batch: Batch, received: torch.Tensor | None) -> torch.Tensor:
         if self._stage_forward is None:
-            self._stage_forward = StageForward(self.model, self.info.max_model_len)
+            self._stage_forward = StageForward(
+                self.model, self.info.max_model_len, reads_tokens=self.stage.reads_tokens
+            )
         with self._running(batch):
             states = self._stage_forward(
                 self._to_device(batch.token_ids), self._to_device(batch.positions), received
@@ -160,7 +161,7 @@ class PipelineRunner(LeadingRunner, StageRunner):
         looked_at = states[self._to_device(rows[batch.query_starts[1:] - 1])]
         sampled = sample_checked(Forwarded(logits, looked_at), batch)
         if batch.scored or batch.pooled:
-            captured = CapturedStates(MoeModelOutputWithPast(last_hidden_state=states[None]))
+            captured = CapturedStates.of(states)
             sampled.prompt_logprobs = score_prompts(self._head, captured, batch)
             sampled.pooled = read_prompts(self._head, captured, batch)
             sampled.bad_rows = with_bad_readings(sampled.bad_rows, sampled.pooled)

@@ -28,6 +28,7 @@ SETTINGS = {
         ("hybrid-qwen3-5", TWO, NUM_DRAFTS),
         ("hybrid-lfm2", TWO | {"pipeline_parallel": 3}, 0),
         ("tiny-gemma3", TWO, 0),
+        pytest.param("tiny-gemma4-shared", TWO, NUM_DRAFTS, marks=pytest.mark.soak),
         pytest.param("hybrid-kimi-linear", TWO, NUM_DRAFTS, marks=pytest.mark.soak),
         pytest.param("hybrid-falcon-h1", TWO, 0, marks=pytest.mark.soak),
         pytest.param("hybrid-qwen3-5", TWO | {"tensor_parallel": 2}, NUM_DRAFTS, marks=pytest.mark.soak),

@@ -26,14 +26,21 @@ from tools.make_random_model import PRESETS, make_model
 from worker_svc.ranks.pipeline import PipelineRunner
 from worker_svc.runner.attention.attention import native_kernels
 from worker_svc.runner.cpu.decoder import FusedDecoder
-from worker_svc.runner.split.stage import STAGED, Stage, even_ranges
+from worker_svc.runner.split.stage import STAGED, Stage, even_ranges, no_cuts
 from worker_svc.runner.torch_runner import TorchRunner
 from worker_svc.runner_factory import make_runner
 
 __all__ = ["preset"]
 pytestmark = pytest.mark.timeout(300)
 TWO = {"tensor_parallel": 1, "pipeline_parallel": 2}
-SOME = {"tiny-phi3", "tiny-llama4", "tiny-cohere2", "hybrid-kimi-linear", "hybrid-nemotron-h"}
+SOME = {
+    "tiny-phi3",
+    "tiny-llama4",
+    "tiny-cohere2",
+    "hybrid-kimi-linear",
+    "hybrid-nemotron-h",
+    "tiny-gemma4-shared",
+}
 MATRIX = [
     ("tiny-llama", 2, 0, {"num_blocks": 36}),
     ("tiny-qwen3-moe", 1, 4, {"num_blocks": 36, "speculative": "ngram:4"}),
@@ -44,6 +51,8 @@ MATRIX = [
     pytest.param("tiny-mixtral", 4, 4, {"speculative": "ngram:4", "num_blocks": 36}, marks=pytest.mark.soak),
     pytest.param("tiny-olmo2", 1, 0, {"tensor_parallel": 2, "collectives": "gloo"}, marks=pytest.mark.soak),
     pytest.param("tiny-llama4", 2, 0, {"num_blocks": 36, "num_host_blocks": 64}, marks=pytest.mark.soak),
+    ("tiny-gemma4-shared", 2, 4, {"speculative": "ngram:4", "num_blocks": 36, "num_host_blocks": 64}),
+    pytest.param("tiny-gemma4-moe", 4, 0, {"num_blocks": 36, "pipeline_parallel": 3}, marks=pytest.mark.soak),
     pytest.param("tiny-phi3", 4, 4, {"speculative": "ngram:4", "num_blocks": 36}, marks=pytest.mark.soak),
 ]
 
@@ -132,6 +141,16 @@ def test_layers_are_divided_by_what_they_cost() -> None:
     assert even_ranges([5.0, 1.0, 1.0, 1.0], 2, 0.0) == [(0, 1), (1, 4)]
 
 
+def test_layers_that_read_the_keys_of_others_are_of_their_stage() -> None:
+    """RK18: a stage begins with layer 0, 1 or 4 of these."""
+    assert even_ranges([1.0] * 6, 2, 0.0, {2, 3, 5}) == [(0, 4), (4, 6)]
+    assert even_ranges([1.0] * 6, 3, 0.0, {2, 3, 5}) == [(0, 1), (1, 4), (4, 6)]
+    config_class, settings = PRESETS["tiny-gemma4-shared"]
+    assert no_cuts(config_class(**settings)) == {2, 3, 4}
+    config_class, settings = PRESETS["tiny-gemma4"]
+    assert not no_cuts(config_class(**settings))
+
+
 def test_weights_of_a_stage() -> None:
     """RK12."""
     first, last = Stage(0, 2, 0, 2, True), Stage(1, 2, 2, 4)
@@ -146,6 +165,11 @@ def test_weights_of_a_stage() -> None:
     ("name", "settings", "reason"),
     [
         ("tiny-llama", {"pipeline_parallel": 9}, "pipeline_parallel is 9, and the model has"),
+        (
+            "tiny-gemma4-shared",
+            {"pipeline_parallel": 3},
+            "pipeline_parallel is 3, and layers 1 to 4 of the model have to be of one stage.* 2 stages",
+        ),
         ("tiny-phi", {}, "pipeline_parallel: model_type 'phi' is not served by several stages"),
     ],
 )

@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers.modeling_outputs import MoeModelOutputWithPast
+
+
+@dataclass
+class StatesAlone(MoeModelOutputWithPast):
+    """What a base model returns whose hidden states alone are known: heads ask for no more than whether there is."""
+
+    shared_kv_states: Any = None
+    """Gemma 4's."""
 
 
 class CapturedStates:
@@ -20,6 +29,11 @@ class CapturedStates:
     def __init__(self, output: Any = None) -> None:
         """output: what is known of it, where others ran the model."""
         self.output = output
+
+    @classmethod
+    def of(cls, states: torch.Tensor) -> CapturedStates:
+        """Hidden states `[T, H]` after the final norm, which others have computed."""
+        return cls(StatesAlone(last_hidden_state=states[None]))
 
     @property
     def hidden(self) -> torch.Tensor:
@@ -62,8 +76,7 @@ class ModelHead:
 
     def logits_of(self, states: torch.Tensor) -> torch.Tensor:
         """`[n, V]` logits, in the model's dtype, of states `[n, H]` behind the final norm that others have computed."""
-        captured = CapturedStates(MoeModelOutputWithPast(last_hidden_state=states[None]))
-        return self.logits(captured, torch.arange(len(states), device=states.device))
+        return self.logits(CapturedStates.of(states), torch.arange(len(states), device=states.device))
 
     def logits(self, captured: CapturedStates, queries: torch.Tensor) -> torch.Tensor:
         """`[n, V]` logits, in the model's dtype, of the query tokens `queries` `[n]`."""

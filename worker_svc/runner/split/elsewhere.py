@@ -92,6 +92,11 @@ class Entry(Elsewhere):
         finally:
             self._received = None
 
+    def note(self, _embedding: nn.Module, token_ids: tuple[torch.Tensor], _output: torch.Tensor) -> None:
+        """A hook of a stage's own embedding: of a stage that is looked at alone, what has come follows from tokens."""
+        if self._received is None:
+            self.embedding(*token_ids)
+
     def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> Any:
         """What has come `[1, T, H]`; what the embedding gave where nothing has, for a stage that is looked at alone."""
         if self._received is not None:
@@ -127,8 +132,11 @@ def leave_out_others(module: Any, stage: Stage) -> None:
         nothing = NoEmbedding(
             module.config.hidden_size, getattr(embedding, "padding_idx", None), embedding.weight.dtype
         )
-        setattr(base, name, nothing)
-        base.layers[0] = Entry(base.layers[0], nothing)
+        entry = base.layers[0] = Entry(base.layers[0], nothing)
+        if stage.reads_tokens:
+            embedding.register_forward_hook(entry.note)
+        else:
+            setattr(base, name, nothing)
     if not stage.is_last:
         setattr(base, norm_name(base), nn.Identity())
     if not stage.has_head:

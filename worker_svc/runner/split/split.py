@@ -142,12 +142,19 @@ class Split:
 def _numbers_of(shape: LayerShape) -> list[int]:
     """A shape as numbers, all 0 where it keeps nothing."""
     kind, reach = shape.sees or (0, 0)
-    assert shape.shares is None, "a family whose layers share keys is served by one stage"
-    return [shape.num_kv_heads, shape.key_dim, shape.value_dim, int(shape.values_in_keys), int(kind), reach]
+    sizes = [shape.num_kv_heads, shape.key_dim, shape.value_dim]
+    return [
+        *sizes,
+        int(shape.values_in_keys),
+        int(kind),
+        reach,
+        0 if shape.shares is None else 1 + shape.shares,
+    ]
 
 
 def _shape_of(numbers: list[int]) -> LayerShape:
-    heads, key_dim, value_dim, values_in_keys, kind, reach = numbers
+    heads, key_dim, value_dim, values_in_keys, kind, reach, behind_shared = numbers
     if not heads:
         return NO_KV
-    return LayerShape(heads, key_dim, value_dim, bool(values_in_keys), (kind, reach) if reach else None)
+    sees, shares = (kind, reach) if reach else None, behind_shared - 1 if behind_shared else None
+    return LayerShape(heads, key_dim, value_dim, bool(values_in_keys), sees, shares)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,8 +16,8 @@ from worker_svc.weights.source import WeightSource
 LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 HEAD_SHARE = 0.5
 """What a head counts: a step that decodes reads it as a layer is read, and one that computes a prompt hardly does."""
-STAGED = (DIVIDED | HYBRID_FAMILIES) - {"gemma4_text"}
-"""Families that are compared with one process. What is left out hands more from layer to layer than hidden states."""
+STAGED = DIVIDED | HYBRID_FAMILIES | {"gemma4_unified_text"}
+"""Families that are compared with one process."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,9 @@ class Stage:
     end: int
     has_head: bool = False
     """Whether logits are made here: at rank 0, where tokens are chosen."""
+
+    reads_tokens: bool = False
+    """Whether layers are given something by token beside the hidden states: then each stage has the embeddings."""
 
     @property
     def is_first(self) -> bool:
@@ -52,7 +55,7 @@ class Stage:
         if layer:
             return int(layer[1]) in self.layers
         if EMBEDDING_WEIGHT.search(name):
-            return self.is_first
+            return self.is_first or self.reads_tokens
         if HEAD_WEIGHT.search(name):
             return self.has_head
         return self.is_last or not NORM_WEIGHT.search(name)
@@ -65,9 +68,30 @@ def stage_of(config: Any, source: WeightSource, number: int, size: int, *, has_h
         raise ModelLoadError(f"pipeline_parallel: model_type {family!r} is not served by several stages.")
     if size > num_layers:
         raise ModelLoadError(f"pipeline_parallel is {size}, and the model has {num_layers} layers.")
+    inseparable = no_cuts(config)
+    most = num_layers - len(inseparable)
+    if size > most:
+        raise ModelLoadError(
+            f"pipeline_parallel is {size}, and layers {min(inseparable) - 1} to {max(inseparable)} of the model have "
+            f"to be of one stage, for some read keys and values of others: it can have {most} stages."
+        )
     costs, of_head = costs_of(source, num_layers)
-    first, end = even_ranges(costs, size, of_head)[number]
-    return Stage(number, size, first, end, has_head)
+    first, end = even_ranges(costs, size, of_head, inseparable)[number]
+    reads_tokens = bool(getattr(config, "hidden_size_per_layer_input", 0))
+    return Stage(number, size, first, end, has_head, reads_tokens)
+
+
+def no_cuts(config: Any) -> frozenset[int]:
+    """Layers that are of the same stage as the one ahead of them: between them some layer reads the keys and values of
+    an earlier one, the last of its kind that keeps some for others (C15)."""
+    modes = getattr(config, "kv_sharing_modes", None) or []
+    inseparable: set[int] = set()
+    for reader, mode in enumerate(modes):
+        if mode == "reuse":
+            kind = config.layer_types[reader]
+            kept = [n for n in range(reader) if modes[n] == "store" and config.layer_types[n] == kind]
+            inseparable.update(range(kept[-1] + 1, reader + 1))
+    return frozenset(inseparable)
 
 
 def costs_of(source: WeightSource, num_layers: int) -> tuple[list[float], float]:
@@ -84,9 +108,12 @@ def costs_of(source: WeightSource, num_layers: int) -> tuple[list[float], float]
     return costs, HEAD_SHARE * (head or embedding)
 
 
-def even_ranges(costs: Sequence[float], size: int, of_head: float) -> list[tuple[int, int]]:
+def even_ranges(
+    costs: Sequence[float], size: int, of_head: float, inseparable: Set[int] = frozenset()
+) -> list[tuple[int, int]]:
     """Layers `[first, end)` of each stage, one at least, such that the stage that costs most costs as little as can be;
-    the first has the head besides. Of those, the earlier stages have as many layers as they can."""
+    the first has the head besides, and none begins with an `inseparable` one. Of those, the earlier stages have as many
+    layers as they can."""
     num_layers = len(costs)
     ends = [0.0]
     for cost in costs:
@@ -102,6 +129,7 @@ def even_ranges(costs: Sequence[float], size: int, of_head: float) -> list[tuple
                     end,
                 )
                 for end in range(first + 1, num_layers + 1)
+                if end not in inseparable
             ]
             least[stage][first] = min(options, key=lambda option: (option[0], -option[1]))
     ranges, first = [], 0

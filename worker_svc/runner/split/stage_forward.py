@@ -15,7 +15,9 @@ from worker_svc.runner.split.ends import embedding_name, norm_name
 class StageForward:
     """Runs the layers of a stage, by one native call where they are one. To be called while a batch is `running`."""
 
-    def __init__(self, model: LoadedModel, num_positions: int) -> None:
+    def __init__(self, model: LoadedModel, num_positions: int, *, reads_tokens: bool = False) -> None:
+        """reads_tokens: layers are given something by token, too, and the embeddings are here."""
+        self._reads_tokens = reads_tokens
         base = self._base = base_of(model.module)
         entry = base.layers[0]
         self._entry = entry if isinstance(entry, Entry) else None
@@ -38,13 +40,13 @@ class StageForward:
             angles = (self._cosines[positions][None], self._sines[positions][None])
             states: torch.Tensor = self._norm(self._fused(hidden, angles))[0]
             return states
+        tokens, places = {"input_ids": token_ids[None]}, positions[None]
         if received is None:
-            output = self._base(input_ids=token_ids[None], position_ids=positions[None], use_cache=False)
+            output = self._base(**tokens, position_ids=places, use_cache=False)
         else:
             assert self._entry is not None, "the first stage receives nothing"
+            inputs = tokens if self._reads_tokens else {"inputs_embeds": received[None]}
             with self._entry.receiving(received):
-                output = self._base(
-                    inputs_embeds=received[None], position_ids=positions[None], use_cache=False
-                )
+                output = self._base(**inputs, position_ids=places, use_cache=False)
         last: torch.Tensor = output.last_hidden_state[0]
         return last
