@@ -271,7 +271,6 @@ class WorkerSettings(MetricsSettings):
         refused = {
             "runner": (self.runner == "sim", "the sim runner has no weights"),
             "device": (self.device == "cuda", "several ranks run on CPUs, so far"),
-            "attention": (self.attention == "triton", "several ranks run without it, so far"),
         }
         for name, (is_set, reason) in refused.items():
             if is_set:

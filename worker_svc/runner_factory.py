@@ -134,7 +134,9 @@ def _leading(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     try:
         with starting_group(own) as (leader, split):
             runner_class = LeadingRunner if split.num_stages == 1 else PipelineRunner
-            return _made_by(partial(runner_class, leader=leader, split=split), own)
+            return _made_by(
+                partial(runner_class, leader=leader, split=split, attention=settings.attention), own
+            )
     except (GroupBrokenError, StartupError, RuntimeError) as error:
         # Perhaps of a collective that another rank has left.
         failure = None if leader is None else leader.failure
@@ -147,7 +149,9 @@ def make_following_runner(settings: WorkerSettings, split: Split) -> FollowingRu
     from worker_svc.ranks.runners import FollowingRunner  # noqa: PLC0415
 
     runner_class = FollowingRunner if split.num_stages == 1 else FollowingStage
-    runner, _ = _made_by(partial(runner_class, split=split), settings, has_drafter=False)
+    runner, _ = _made_by(
+        partial(runner_class, split=split, attention=settings.attention), settings, has_drafter=False
+    )
     assert isinstance(runner, FollowingRunner), "it was made by that class"
     return runner
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +20,9 @@ from worker_svc.ranks.calls import CallCodec, write_block_copies, write_state_co
 from worker_svc.ranks.errors import GroupBrokenError
 from worker_svc.ranks.leader import Leader
 from worker_svc.runner.cpu.direct_forward import Forwarded
+from worker_svc.runner.cuda.loading import load_for_gpu
+from worker_svc.runner.model.kept_weights import Quantization
+from worker_svc.runner.model.loading import LoadedModel
 from worker_svc.runner.recurrent.state_bytes import layout_of
 from worker_svc.runner.recurrent.store import StateStore
 from worker_svc.runner.sampling.prompt_results import follow_scores
@@ -32,6 +37,37 @@ class RankRunner(TorchRunner):
     _can_hand_over = False
     digest = 0
     """CRC-32 of the hidden states that the last batch gave; 0: there was none."""
+
+    def __init__(
+        self, model_dir: str | os.PathLike[str], *, attention: str = "auto", **settings: Any
+    ) -> None:
+        """attention: auto (Triton's kernels on a GPU, where Triton is installed) or triton. The rest is as for
+        TorchRunner."""
+        self._attention = attention
+        super().__init__(model_dir, **settings)
+
+    def _load(
+        self,
+        path: Path,
+        dtype: str,
+        quantization: Quantization,
+        device: str,
+        block_size: int,
+        max_model_len: int | None,
+    ) -> LoadedModel:
+        if self._attention == "auto" and device == "cpu":
+            return super()._load(path, dtype, quantization, device, block_size, max_model_len)
+        model, self._batch_class = load_for_gpu(
+            path,
+            self._attention,
+            dtype=dtype,
+            device=device,
+            quantization=quantization,
+            block_size=block_size,
+            max_model_len=max_model_len,
+            split=self._split,
+        )
+        return model
 
     @property
     def likeness(self) -> str:

@@ -27,13 +27,14 @@ from worker_svc.runner.cpu.thread_limit import ThreadLimit
 from worker_svc.runner.cuda.side_stream import beside
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.cache_making import CacheMaker, one_block
+from worker_svc.runner.model.fusing import fuse_checked
 from worker_svc.runner.model.head import ModelHead
 from worker_svc.runner.model.kept_weights import ROUNDED_BITS, Quantization
 from worker_svc.runner.model.llama4 import check_chunks
 from worker_svc.runner.model.loading import LoadedModel, load_model
 from worker_svc.runner.model.memory import CacheSize
 from worker_svc.runner.model.model_identity import identify
-from worker_svc.runner.model.probe import check_paged_attention, eager_logits
+from worker_svc.runner.model.probe import check_paged_attention
 from worker_svc.runner.recurrent.drafted import rows_of
 from worker_svc.runner.recurrent.making import make_store
 from worker_svc.runner.recurrent.rows import scratch_rows
@@ -342,7 +343,13 @@ def load_checked(
     if model.num_kept:
         logger.info("%d linear layers are served as whole numbers", model.num_kept)
     if model.device.type == "cpu":
-        failure = _fuse(model, block_size, split)
+        ranks = split.ranks if split is not None and split.is_cut else None
+        failure = fuse_checked(
+            model,
+            block_size,
+            partial(optimize, model.module, model.dtype, ranks),
+            prepare=partial(fuse_kept_experts, model.module),
+        )
         if failure is None:
             return model
         if model.num_kept and quantization != Quantization.AUTO:
@@ -352,35 +359,6 @@ def load_checked(
         learn_states(model)
     check_paged_attention(model, block_size)
     return model
-
-
-def _fuse(model: LoadedModel, block_size: int, split: Split | None) -> Exception | None:
-    """Swaps modules for faster ones, and compares. What failed, whatever it is: the model's own modules may still do.
-    All ranks take the same way out (RK2): where they cannot hear of each other any more, that is raised."""
-    failure: Exception | None = None
-    expected: torch.Tensor | None = None
-    try:
-        fuse_kept_experts(model.module)
-        expected = eager_logits(model)
-        with contextlib.nullcontext() if split is None else split.swapping():
-            optimize(model.module, model.dtype, split.ranks if split is not None and split.is_cut else None)
-    except Exception as error:
-        failure = error
-    failure = _of_all(failure, split)
-    if failure is not None:
-        return failure
-    try:
-        check_paged_attention(model, block_size, expected)
-    except Exception as error:
-        failure = error
-    return _of_all(failure, split)
-
-
-def _of_all(failure: Exception | None, split: Split | None) -> Exception | None:
-    """The failure, here or at another rank."""
-    if split is None or split.ranks.agree(failure is None):
-        return failure
-    return failure or ModelLoadError("another rank's part cannot be fused")
 
 
 def served_quantization(quantization: Quantization, dtype: str) -> Quantization:

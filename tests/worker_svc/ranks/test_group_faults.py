@@ -188,7 +188,6 @@ def test_batches_of_many_steps_are_the_same_at_both_ends(runner: LeadingRunner) 
     ("flag", "changes"),
     [
         ("--device", {"device": "cuda"}),
-        ("--attention", {"attention": "triton"}),
         ("--runner", {"runner": "sim"}),
     ],
 )

@@ -22,15 +22,15 @@ from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.core.run_ahead import is_plain
 from worker_svc.core.steps_in_flight import MOST_IN_FLIGHT
 from worker_svc.runner.attention import attention
+from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.cpu.direct_forward import ModuleForward
 from worker_svc.runner.cuda.buckets import LARGEST_BUCKET, bucket_sizes
+from worker_svc.runner.cuda.loading import load_for_gpu
 from worker_svc.runner.cuda.sampler import plan_sampling, sample_on_device
 from worker_svc.runner.cuda.state import DecodeRows, DecodeState, StateMirror
 from worker_svc.runner.cuda.transfers import HostCopy, upload
-from worker_svc.runner.errors import ModelLoadError
-from worker_svc.runner.model.kept_weights import ROUNDED_BITS, Quantization
-from worker_svc.runner.model.loading import LoadedModel, load_model
-from worker_svc.runner.model.probe import check_paged_attention, eager_logits
+from worker_svc.runner.model.kept_weights import Quantization
+from worker_svc.runner.model.loading import LoadedModel
 from worker_svc.runner.recurrent.drafted import rows_of
 from worker_svc.runner.recurrent.rows import StateRows
 from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums
@@ -99,54 +99,20 @@ class CudaRunner(TorchRunner):
         block_size: int,
         max_model_len: int | None,
     ) -> LoadedModel:
-        """The model with fused modules if these give the same logits, else as it is."""
-        if quantization in ROUNDED_BITS:
-            raise ModelLoadError(f"quantization {quantization} is served by the kernels of a CPU only.")
-        model = load_model(path, dtype=dtype, device=device, max_model_len=max_model_len)
-        if not self._choose_triton(model.device):
-            check_paged_attention(model, block_size)
-            return model
-        from worker_svc.runner.triton.fused import fuse  # noqa: PLC0415 (Triton is optional)
-
-        expected = eager_logits(model)
-        try:
-            fuse(model.module)
-            check_paged_attention(model, block_size, expected, self._batch_class)
-            return model
-        except Exception as error:  # whatever it is: the model's own modules may still do
-            logger.warning("The model runs without fused modules, which is slower: %s", error)
-        del model
-        model = load_model(path, dtype=dtype, device=device, max_model_len=max_model_len)
-        check_paged_attention(model, block_size, batch_class=self._batch_class)
+        model, self._batch_class = load_for_gpu(
+            path,
+            self._attention,
+            dtype=dtype,
+            device=device,
+            quantization=quantization,
+            block_size=block_size,
+            max_model_len=max_model_len,
+        )
         return model
-
-    def _choose_triton(self, device: torch.device) -> bool:
-        """Whether Triton's kernels run. ModelLoadError if they were asked for and cannot."""
-        if self._attention == "auto" and device.type != "cuda":
-            return False
-        try:
-            from worker_svc.runner.triton.batch import TritonBatch, check_usable  # noqa: PLC0415
-            from worker_svc.runner.triton.launch import launch_error  # noqa: PLC0415
-        except ImportError as missing:
-            if self._attention == "triton":
-                raise ModelLoadError(
-                    "attention triton needs the package triton, which is not installed."
-                ) from missing
-            logger.warning("Triton is not installed: attention runs row by row, which is slow on a GPU.")
-            return False
-        check_usable(device)
-        error = launch_error(device)
-        if error is None:
-            self._batch_class = TritonBatch
-            return True
-        if self._attention == "triton":
-            raise ModelLoadError(f"attention triton cannot launch a kernel: {error}")
-        logger.warning("Triton cannot launch a kernel (%s): attention runs row by row, which is slow.", error)
-        return False
 
     def _make_steps(self, sizes: tuple[int, ...]) -> Any:
         """The decode steps that run on the device's state alone; None without Triton."""
-        if not self._choose_triton(self.model.device):
+        if self._batch_class is PagedBatch:
             return None
         from worker_svc.runner.cuda.graphs import DecodeSteps  # noqa: PLC0415
         from worker_svc.runner.triton.attention import SPLIT  # noqa: PLC0415

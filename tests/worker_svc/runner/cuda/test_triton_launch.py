@@ -7,7 +7,8 @@ import logging
 import pytest
 import torch
 
-from worker_svc.runner.cuda.runner import CudaRunner
+from worker_svc.runner.attention.attention import PagedBatch
+from worker_svc.runner.cuda.loading import batch_class_for
 from worker_svc.runner.errors import ModelLoadError
 
 pytest.importorskip("triton")
@@ -16,20 +17,13 @@ DEVICE = torch.device("cuda")
 """Nothing can be launched on it, for want of a GPU instead of a compiler."""
 
 
-def runner_of(attention: str) -> CudaRunner:
-    """A runner whose model is still to be loaded."""
-    runner = object.__new__(CudaRunner)
-    runner._attention = attention
-    return runner
-
-
 def test_torch_serves_where_no_kernel_can_be_launched(caplog: pytest.LogCaptureFixture) -> None:
     """An image without a C compiler ended with a traceback, again and again."""
     with caplog.at_level(logging.WARNING):
-        assert not runner_of("auto")._choose_triton(DEVICE)
+        assert batch_class_for("auto", DEVICE) is PagedBatch
     assert "Triton cannot launch a kernel" in caplog.text
 
 
 def test_what_was_asked_for_and_cannot_be_is_refused() -> None:
     with pytest.raises(ModelLoadError, match="attention triton cannot launch a kernel: "):
-        runner_of("triton")._choose_triton(DEVICE)
+        batch_class_for("triton", DEVICE)
