@@ -81,7 +81,7 @@ class WorkerSettings(MetricsSettings):
     each."""
     collectives: Literal["auto", "shared-memory", "gloo"] = "auto"
     """How these processes add up what each has computed. auto: through shared memory, where the compiled kernels are
-    there; else over gloo, torch's own, by TCP on the loopback interface."""
+    there; else over gloo, torch's own, by TCP on the loopback interface. On GPUs it is NCCL."""
     rank_listen: str | None = None
     """host:port where rank 0 waits for ranks of other hosts, until all have come. Unset: any address, and the port that
     the environment names (MASTER_PORT; 7320 in a LeaderWorkerSet); without such an environment nowhere."""
@@ -268,14 +268,15 @@ class WorkerSettings(MetricsSettings):
             )
         if self.num_ranks == 1:
             return self
-        refused = {
-            "runner": (self.runner == "sim", "the sim runner has no weights"),
-            "device": (self.device == "cuda", "several ranks run on CPUs, so far"),
-        }
-        for name, (is_set, reason) in refused.items():
-            if is_set:
-                parallel = "tensor" if self.tensor_parallel > 1 else "pipeline"
-                raise ValueError(f"{flag_of(name)} does not go with --{parallel}-parallel: {reason}")
+        if self.runner == "sim":
+            parallel = "tensor" if self.tensor_parallel > 1 else "pipeline"
+            raise ValueError(
+                f"--runner does not go with --{parallel}-parallel: the sim runner has no weights"
+            )
+        if self.device == "cuda" and self.pipeline_parallel > 1:
+            raise ValueError("--device does not go with --pipeline-parallel: stages run on CPUs, so far")
+        if self.device == "cuda" and self.collectives != "auto":
+            raise ValueError("--collectives does not go with --device: GPUs add up by NCCL")
         return self
 
     @model_validator(mode="after")

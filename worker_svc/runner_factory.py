@@ -135,7 +135,9 @@ def _leading(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         with starting_group(own) as (leader, split):
             runner_class = LeadingRunner if split.num_stages == 1 else PipelineRunner
             return _made_by(
-                partial(runner_class, leader=leader, split=split, attention=settings.attention), own
+                partial(runner_class, leader=leader, split=split, attention=settings.attention),
+                own,
+                device=split.device,
             )
     except (GroupBrokenError, StartupError, RuntimeError) as error:
         # Perhaps of a collective that another rank has left.
@@ -150,7 +152,10 @@ def make_following_runner(settings: WorkerSettings, split: Split) -> FollowingRu
 
     runner_class = FollowingRunner if split.num_stages == 1 else FollowingStage
     runner, _ = _made_by(
-        partial(runner_class, split=split, attention=settings.attention), settings, has_drafter=False
+        partial(runner_class, split=split, attention=settings.attention),
+        settings,
+        has_drafter=False,
+        device=split.device,
     )
     assert isinstance(runner, FollowingRunner), "it was made by that class"
     return runner
@@ -164,9 +169,14 @@ def _threads_of_rank(settings: WorkerSettings) -> int:
 
 
 def _made_by(
-    runner_class: Callable[..., TorchRunner], settings: WorkerSettings, *, has_drafter: bool = True
+    runner_class: Callable[..., TorchRunner],
+    settings: WorkerSettings,
+    *,
+    has_drafter: bool = True,
+    device: str | None = None,
 ) -> tuple[TorchRunner, Drafter | None]:
-    """The runner as settings want it, and what makes its drafts: where it `has_drafter`, and drafts were asked for."""
+    """The runner as settings want it, and what makes its drafts: where it `has_drafter`, and drafts were asked for.
+    device: None: what settings say."""
     from worker_svc.runner.errors import ModelLoadError  # noqa: PLC0415
     from worker_svc.runner.model.kept_weights import Quantization  # noqa: PLC0415
 
@@ -180,7 +190,7 @@ def _made_by(
             served_model_name=settings.served_model_name or settings.model.name,
             dtype=settings.dtype,
             quantization=Quantization(settings.quantization),
-            device=settings.device,
+            device=device or settings.device,
             num_blocks=settings.num_blocks,
             num_host_blocks=settings.num_host_blocks,
             block_size=settings.block_size,

@@ -25,6 +25,8 @@ class RankPlace:
 
     num_here: int = 1
     """Ranks of this host, which share its memory."""
+    number_here: int = 0
+    """Its number among these."""
 
     @property
     def port(self) -> int:
@@ -50,7 +52,8 @@ def place_of(environment: Mapping[str, str], num_ranks: int) -> RankPlace | None
         return None
     try:
         num_here = int(environment.get("LOCAL_WORLD_SIZE", "1"))
-        place = RankPlace(int(rank), int(size), read_address(f"{host}:{port}"), num_here)
+        number_here = int(environment.get("LOCAL_RANK", "0"))
+        place = RankPlace(int(rank), int(size), read_address(f"{host}:{port}"), num_here, number_here)
     except ValueError as error:
         raise StartupError(f"the environment names no rank: {error}") from None
     if not 0 <= place.rank < place.num_ranks:

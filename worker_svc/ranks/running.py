@@ -47,6 +47,6 @@ def join(place: RankPlace) -> None:
     def meet(setup: ranks_pb2.RankSetup, parts: Parts) -> Split:
         host, _, port = setup.meeting_place.rpartition(":")
         store = open_store(host, setup.num_ranks, int(port))
-        return meet_over_gloo(setup.rank, parts, place.num_here, store, host)
+        return meet_over_gloo(setup.rank, parts, place.num_here, place.number_here, store, host)
 
     run_rank(Connection(told, says), meet)

@@ -20,7 +20,7 @@ from signalbox.v1 import ranks_pb2
 from worker_svc.config import WorkerSettings
 from worker_svc.ranks.joining import JOIN_S, SAYS, TOLD, Gathering, listen
 from worker_svc.ranks.leader import Leader
-from worker_svc.ranks.meeting import Parts, meet, meet_over_gloo, open_store
+from worker_svc.ranks.meeting import Parts, check_gpus, meet, meet_over_gloo, open_store
 from worker_svc.ranks.peer import Peer
 from worker_svc.ranks.place import RankPlace, place_of
 from worker_svc.runner.attention.attention import native_kernels
@@ -52,6 +52,8 @@ Met = tuple[list[Peer], Split, threading.Condition]
 def _on_this_host(settings: WorkerSettings) -> Iterator[Met]:
     """Children of this process."""
     parts, heard, peers = Parts.of(settings), threading.Condition(), []
+    if parts.on_gpus:
+        check_gpus(parts.total)
     place = tempfile.mkdtemp(prefix="signalbox-ranks-")
     memory_fds = _memory_for(settings, parts)
     try:
@@ -87,7 +89,8 @@ def _on_several_hosts(settings: WorkerSettings, place: RankPlace) -> Iterator[Me
         peer = Peer(rank, gathering.channels[rank, TOLD], gathering.channels[rank, SAYS], heard)
         peers.append(peer)
         peer.send(_setup(rank, place.num_ranks, settings, f"{host}:{store.port}"))
-    yield peers, meet_over_gloo(0, Parts.of(settings), place.num_here, store, host), heard
+    parts = Parts.of(settings)
+    yield peers, meet_over_gloo(0, parts, place.num_here, place.number_here, store, host), heard
 
 
 def _kill(peers: list[Peer]) -> None:
@@ -105,7 +108,7 @@ def _setup(rank: int, num_ranks: int, settings: WorkerSettings, place: str) -> r
 def _memory_for(settings: WorkerSettings, parts: Parts) -> list[int]:
     """For each stage memory through which its ranks say things to each other; none: they do it over gloo, or there is
     nobody. StartupError where it was asked for and cannot be had."""
-    if settings.collectives == "gloo" or parts.num_ranks == 1:
+    if settings.collectives == "gloo" or parts.num_ranks == 1 or parts.on_gpus:
         return []
     made: list[int] = []
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,9 @@ from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.ranks.runners import LeadingRunner
 from worker_svc.runner_factory import make_runner
 
+DEVICE = os.environ.get("SIGNALBOX_TEST_DEVICE", "cpu")
+"""cuda: where there is a GPU for each rank (docs/performance.md, Several GPUs)."""
+
 
 def settings_for(path: Path, **changes: Any) -> WorkerSettings:
     options: dict[str, Any] = {
@@ -24,6 +28,7 @@ def settings_for(path: Path, **changes: Any) -> WorkerSettings:
         "num_slots": 16,
         "threads": 1,
         "tensor_parallel": 2,
+        "device": DEVICE,
     }
     return WorkerSettings(**(options | changes))
 

@@ -185,15 +185,15 @@ def test_batches_of_many_steps_are_the_same_at_both_ends(runner: LeadingRunner) 
 
 
 @pytest.mark.parametrize(
-    ("flag", "changes"),
+    ("reason", "changes"),
     [
-        ("--device", {"device": "cuda"}),
-        ("--runner", {"runner": "sim"}),
+        ("--collectives does not go with --device", {"device": "cuda", "collectives": "gloo"}),
+        ("--runner does not go with --tensor-parallel", {"runner": "sim"}),
     ],
 )
 def test_what_several_ranks_do_not_serve_is_refused(
-    path: Path, flag: str, changes: dict[str, object]
+    path: Path, reason: str, changes: dict[str, object]
 ) -> None:
     """RK9: by the name of the setting, ahead of any loading."""
-    with pytest.raises(ValidationError, match=f"{flag} does not go with --tensor-parallel"):
+    with pytest.raises(ValidationError, match=reason):
         settings_for(path, **changes)

@@ -37,11 +37,13 @@ class Split:
         link: StageLink | None = None,
         *,
         by_expert: bool = False,
+        device: str = "cpu",
     ) -> None:
         """ranks: those of the same stage. everyone: all ranks; None: there is one stage. link: to the neighbours in the
-        pipeline. by_expert: each rank has some experts whole, not a part of all."""
+        pipeline. by_expert: each rank has some experts whole, not a part of all. device: where this rank computes."""
         self.ranks, self.everyone = ranks, everyone or ranks
         self.stage_number, self.num_stages, self.link = stage_number, num_stages, link
+        self.device = device
         self.stage: Stage | None = None
         """The layers that are here, once the config is known; None: all."""
         self.known_states: torch.Tensor | None = None
