@@ -63,7 +63,7 @@ def make_memory(layout: str, num_blocks: int) -> BlockMemory:
     strips = [shared.take(size).reshape(num_blocks, -1) for _ in range(2 * layers)]
     for number, rows in enumerate(strips):
         rows[:] = number + 1
-    return BlockMemory([[strip_of(rows) for rows in strips]], (), 16, shared, copier_here())
+    return BlockMemory([[strip_of(rows) for rows in strips]], (), 16, shared, copier_of=copier_here())
 
 
 def serve(pipe: Connection, layout: str, num_blocks: int, num_bytes: int) -> None:

@@ -40,9 +40,7 @@ def block_memory_of(cache: KVCache, kinds: tuple[BlockGroup, ...]) -> BlockMemor
     groups = [[_strip(stored) for stored in cache.stored_in(group)] for group in range(SPINE, 1 + len(kinds))]
     counts = [cache.num_blocks, *(kind.num_blocks for kind in kinds)]
     copier_of = numpy_copier if cache.shared is None else copier_here()
-    return BlockMemory(
-        groups, kinds, cache.block_size, cache.shared, counts=counts, copier_of=copier_of
-    )
+    return BlockMemory(groups, kinds, cache.block_size, cache.shared, counts=counts, copier_of=copier_of)
 
 
 def _sizes(shape: LayerShape, bytes_per_element: int) -> list[int]:

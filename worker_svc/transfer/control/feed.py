@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from signalbox.v1 import transfer_pb2
 from worker_svc.core.handoff.exports import Export, Stretch, Tail
 from worker_svc.core.handoff.orders import WorkerName
-from worker_svc.transfer.block_memory import I64
 from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.mover import Mover
 from worker_svc.transfer.errors import TransferError
+from worker_svc.transfer.row_copies import I64
 
 PIECE_BYTES = 4 << 20
 """Blocks travel, and gates are passed, in pieces of about so many bytes."""

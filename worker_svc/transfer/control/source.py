@@ -33,7 +33,6 @@ from worker_svc.transfer.control.news import (
     SourceNews,
 )
 from worker_svc.transfer.errors import TransferError
-from worker_svc.transfer.row_copies import I64
 
 logger = logging.getLogger(__name__)
 MOST_WAITING = 64
