@@ -81,7 +81,7 @@ class PullDesk:
     # -- begin --
 
     def find(self, worker: Worker, request: Request, prefix: Prefix, now: float) -> PullPlan | None:
-        """What `Puller` says: from whoever has the longest part of the prompt, if reading it is sooner than computing."""
+        """What `Puller` says: from whoever has the longest part of the prompt, if that is sooner than computing it."""
         if not may_be_longer(worker, request, prefix):
             return None
         found = [

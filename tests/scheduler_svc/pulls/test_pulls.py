@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler_svc.core.explain.explanation import explain
 from scheduler_svc.core.pulls.pace import STALE_S, PullPace
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.step.report import DivergenceError
@@ -86,6 +87,15 @@ def test_the_beginning_of_a_prompt_is_read_from_where_it_is() -> None:
     assert over is not None
     assert np.frombuffer(build_step(over, 1).pulls.ended_exports, "<u8").tolist() == [down.number]
     assert not pair.a.pulls.shown
+
+
+def test_whoever_asks_hears_what_it_waits_for() -> None:
+    """PB2: `signalbox status REQUEST`."""
+    pair = Pulls()
+    pair.compute()
+    request, _ = pair.comes_back()
+    sentences = explain(pair.core, request, 0.0).sentence
+    assert f"{NUM_BLOCKS} cached blocks are being read from worker a" in sentences
 
 
 def test_what_does_not_come_is_computed() -> None:
