@@ -19,7 +19,7 @@ from tests.worker_svc.handoff.test_sim_handoffs import BLOCKS, INFO, PROMPT, ask
 from worker_svc.core.handoff.orders import HandoffOrders
 from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.runner.sim.model import SimRunner, content
-from worker_svc.transfer.control import source as source_module
+from worker_svc.transfer.control import feed as feed_module
 
 Parts = list[transfer_pb2.PullResponse]
 NUM_OUTPUT = 3
@@ -248,7 +248,7 @@ def test_a_target_that_acknowledges_nothing_is_sent_no_more_than_a_few_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """HO3: what is under way is bounded; one that acknowledges what was never sent gains nothing."""
-    monkeypatch.setattr(source_module, "PIECE_BYTES", 1)
+    monkeypatch.setattr(feed_module, "PIECE_BYTES", 1)
     monkeypatch.setattr(source_module, "MOST_UNREAD", 3)
 
     async def test() -> None:
