@@ -88,14 +88,14 @@ class Worker:
         if settings.hand_off and runner.info.kv_layout:
             assert isinstance(runner, HandoffRunner)
             name = WorkerName(settings.worker_id, outputs.worker_instance)
-            memory = blocks_of(runner)
             self._transfers = Transfers(
                 name,
                 runner,
                 outputs.unread_of,
                 self._steps.arrived,
-                server=None if memory is None else open_server(settings, memory),
+                server=open_server(settings, blocks_of(runner)),
                 checksums=settings.transfer_checksums,
+                channels=settings.channel_names,
             )
             servicer.source = self._transfers.source
         self._link = SchedulerLink(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ from worker_svc.steps.handoff_coordinator import HandoffListeners, Repeated
 from worker_svc.steps.items import ArrivedRequest, ArrivedStep, Item, LinkMark
 from worker_svc.steps.results import StepResult
 from worker_svc.transfer.channels.block_server import BlockServer
+from worker_svc.transfer.channels.names import DEFAULT, NIXL, SHARED_MEMORY
+from worker_svc.transfer.channels.nixl_agent import NixlAgent
 from worker_svc.transfer.control.news import News
 from worker_svc.transfer.control.servicer import TransferServicer
 from worker_svc.transfer.control.transfers import Transfers
@@ -100,8 +103,10 @@ class End:
         preparation: GrammarPreparation | None = None,
         num_slots: int = 4,
         channels: str | None = None,
+        names: Sequence[str] = DEFAULT,
     ) -> None:
-        """channels: host:port for blocks over TCP; empty: by shared memory alone; None: in messages."""
+        """channels: host:port for blocks over TCP; empty: by none of that; None: in messages. names: what else is
+        offered, and all that is taken."""
         self.name = WorkerName(name, f"instance of {name}")
         self.runner, self.loop = runner, asyncio.get_running_loop()
         self.core = WorkerCore(runner.info, num_slots, drafter)
@@ -126,18 +131,24 @@ class End:
             runner,  # type: ignore[arg-type]
             self.outputs.unread_of,
             self.post,
-            server=self._open(channels),
+            server=self._open(channels, names),
+            channels=names,
         )
         self._servicer.source = self.transfers.source
         self._server = rpc.Server(["signalbox.v1.TransferService"])
         transfer_pb2_grpc.add_TransferServiceServicer_to_server(self._servicer, self._server.grpc)
         self.address = ""
 
-    def _open(self, channels: str | None) -> BlockServer | None:
+    def _open(self, channels: str | None, names: Sequence[str]) -> BlockServer | None:
         memory = blocks_of(self.runner)
         if channels is None or memory is None:
             return None
-        return BlockServer(memory, listen=channels or None)
+        return BlockServer(
+            memory,
+            listen=channels or None,
+            shares_memory=SHARED_MEMORY in names,
+            agent=NixlAgent() if NIXL in names else None,
+        )
 
     async def __aenter__(self) -> End:
         self.address = f"127.0.0.1:{await self._server.start('127.0.0.1:0')}"

@@ -13,6 +13,8 @@ from worker_svc.core.handoff.exports import Stretch, Tail
 from worker_svc.transfer.block_memory import BlockMemory
 from worker_svc.transfer.channels.choice import choose
 from worker_svc.transfer.channels.kept_mappings import KeptMappings
+from worker_svc.transfer.channels.names import DEFAULT
+from worker_svc.transfer.channels.nixl_agent import NixlAgent
 from worker_svc.transfer.channels.reader import BlockReader
 from worker_svc.transfer.control.gate import Gate
 
@@ -31,10 +33,19 @@ class Mover:
     """What is read and written passes a gate, piece by piece. Raises TransferError where that is closed, or where the
     bytes are none of the runner's."""
 
-    def __init__(self, runner: HandoffRunner, *, checksums: bool = False) -> None:
-        """checksums: blocks that come over a network are checked."""
+    def __init__(
+        self,
+        runner: HandoffRunner,
+        *,
+        checksums: bool = False,
+        channels: Sequence[str] = DEFAULT,
+        agent: NixlAgent | None = None,
+    ) -> None:
+        """checksums: blocks that come by TCP are checked. channels: those that are taken, the best first. agent: the
+        one for NIXL; None: there is none."""
         assert runner.block_memory is not None
         self._checksums, self._mappings = checksums, KeptMappings()
+        self._channels, self._agent = channels, agent
         self._runner, self._memory = runner, runner.block_memory
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="transfers")
 
@@ -70,7 +81,14 @@ class Mover:
             return None
 
         def open_channel() -> BlockReader | None:
-            reader = choose(offer, memory, checksums=self._checksums, mappings=self._mappings)
+            reader = choose(
+                offer,
+                memory,
+                checksums=self._checksums,
+                mappings=self._mappings,
+                names=self._channels,
+                agent=self._agent,
+            )
             if reader is not None:
                 gate.on_close(reader.close)
             return reader
