@@ -20,6 +20,7 @@ from worker_svc.core.handoff.orders import HandoffOrders
 from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.runner.sim.model import SimRunner, content
 from worker_svc.transfer.control import feed as feed_module
+from worker_svc.transfer.control import source as source_module
 
 Parts = list[transfer_pb2.PullResponse]
 NUM_OUTPUT = 3
@@ -249,7 +250,7 @@ def test_a_target_that_acknowledges_nothing_is_sent_no_more_than_a_few_pieces(
 ) -> None:
     """HO3: what is under way is bounded; one that acknowledges what was never sent gains nothing."""
     monkeypatch.setattr(feed_module, "PIECE_BYTES", 1)
-    monkeypatch.setattr(source_module, "MOST_UNREAD", 3)
+    monkeypatch.setattr(feed_module, "MOST_UNREAD", 3)
 
     async def test() -> None:
         async with End("a", SimRunner(INFO)) as a, End("b", SimRunner(INFO)) as b:
