@@ -37,7 +37,7 @@ def run(profile: str, seeds: range) -> Counter[str]:
 def test_a_conversation_comes_back_at_another_worker(profile: str) -> None:
     """PB1 to PB6: whatever happens meanwhile, all tokens are right, and nothing is left behind."""
     counts = run(profile, range(SEEDS))
-    assert counts["pulls"] > SEEDS, f"the scenarios have become too easy: {counts}"
+    assert counts["pulls"] >= SEEDS, f"the scenarios have become too easy: {counts}"
 
 
 @pytest.mark.sampled
