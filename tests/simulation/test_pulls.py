@@ -50,7 +50,11 @@ def test_a_conversation_comes_back_at_another_worker(profile: str) -> None:
         (mutants.failed_pulls_are_published, "pulls"),
         (mutants.blocks_are_read_on_when_the_link_has_ended, "pulls"),
         (mutants.blocks_are_written_on_when_the_link_has_ended, "pulls that are struck"),
-        (mutants.blocks_are_written_before_their_step_ran, "pulls, windows and tier"),
+        pytest.param(
+            mutants.blocks_are_written_before_their_step_ran,
+            "pulls, windows and tier",
+            marks=pytest.mark.soak,
+        ),
         (mutants.blocks_come_in_another_order, "pulls calm"),
     ],
 )
