@@ -13,9 +13,11 @@ import pytest
 from signalbox.v1 import generation_pb2
 from tests.pairs import every_other
 from tests.worker_svc.handoff.ends import Asked, End, hand_over
+from tests.worker_svc.runner.recurrent.test_drafts import Oracle
 from tests.worker_svc.runner.reference import make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import GARBAGE
 from worker_svc.core.batch import ModelRunner
+from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.drafts.ngram import NgramDrafter
 from worker_svc.runner.torch_runner import TorchRunner
 
@@ -89,18 +91,19 @@ async def stays(
 
 
 async def moves(
-    runners: Sequence[ModelRunner], request: Asked, tables: list[list[int]]
+    runners: Sequence[ModelRunner], request: Asked, tables: list[list[int]], drafter: Drafter
 ) -> tuple[list[int], list[float], list[float]]:
     """What comes of it when it moves with almost every token, now and then in the middle of its prompt."""
     seen, logprobs, prompt = dict[int, int](), dict[int, float](), dict[int, float]()
-    drafters = NgramDrafter(1, 3), NgramDrafter(1, 3)
-    async with End("a", runners[0], drafters[0]) as a, End("b", runners[1], drafters[1]) as b:
+    async with End("a", runners[0], drafter) as a, End("b", runners[1], drafter) as b:
         a.add(request.message(2))
         a.start(2, tables[0], 9)
         ends, slots, leg, has_ended = [a, b], [2, 1], 0, False
         while not has_ended:
             leg += 1
             (here, there), (slot, other) = ends, slots
+            for _ in range(here.runner.info.num_lanes - 1):
+                here.step()  # so that the next is the turn of its lane
             moved = await hand_over(request, (here, slot), (there, other), leg, leg, tables[leg % 2])
             assert moved or here.tell(seen)
             last = there if moved else here
@@ -131,10 +134,26 @@ def assert_moves_as_it_stays(alone: ModelRunner, pair: Sequence[ModelRunner], dr
     count = -(-(len(prompt) + COUNT) // 4)
     tables = [list(range(count)), list(range(count + 1, 1, -1))]
     stayed = asyncio.run(stays(alone, request, tables[0]))
-    moved = asyncio.run(moves(pair, request, tables))
+    numbers = [drafts_behind_states(runner) for runner in pair]
+    drafter = Oracle([[*prompt, *stayed[0]]], 6)  # six of ten are right
+    moved = asyncio.run(moves(pair, request, tables, drafter))
+    has_tails = bool(drafts and alone.info.num_state_versions)
+    assert any(map(any, numbers)) == has_tails, "no state travels with drafts behind it"
     assert moved[0] == stayed[0]
     assert np.allclose(moved[1], stayed[1], atol=1e-4)
     assert len(moved[2]) == len(prompt) - 1 and np.allclose(moved[2], stayed[2], atol=1e-4)
+
+
+def drafts_behind_states(runner: ModelRunner) -> list[int]:
+    """How many each state has behind it that comes to a runner, from now on."""
+    write, numbers = runner.write_state, list[int]()  # type: ignore[attr-defined]
+
+    def write_state(slot: int, version: int, num_drafts: int, content: bytes) -> None:
+        numbers.append(num_drafts)
+        write(slot, version, num_drafts, content)
+
+    runner.write_state = write_state  # type: ignore[attr-defined]
+    return numbers
 
 
 def test_a_layout_tells_what_can_be_exchanged(model_dir: ModelDir) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from signalbox.v1 import ranks_pb2
 from tests.worker_svc.drafting.local_ring import Client, LocalRing
 from tests.worker_svc.ranks.groups import group
 from tests.worker_svc.ranks.test_group_tokens import alone, preset
@@ -19,7 +20,7 @@ from tests.worker_svc.runner.cpu.test_exchange import by_all, communicators
 from tests.worker_svc.runner.recurrent.test_drafts import Oracle
 from tests.worker_svc.runner.reference import EPSILON, assert_near_the_best, load_reference, make_prompts
 from tests.worker_svc.runner.runner_harness import GARBAGE, Driver
-from worker_svc.core.batch import ModelRunner
+from worker_svc.core.batch import Batch, ModelRunner
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.ranks.pipeline import PipelineRunner
 from worker_svc.runner.attention.attention import native_kernels
@@ -189,3 +190,30 @@ def test_checkpoints_of_prompts_alone(preset: Preset) -> None:
         ring, clients = converse(runner, None, 2, 0)
     assert_transformers_own(path, clients)
     assert ring.worker.stats.num_prefix_hit_tokens
+
+
+def test_a_step_that_a_stage_failed_in_finds_the_states_that_it_found(
+    preset: Preset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RK14, RK17, SG3: now and then the last stage is told of a query token that there is not, behind its layers. The
+    step runs again, and so do those behind it, chunks of the same prompts among them."""
+    path = preset("hybrid-qwen3-5")
+    with group(path, **TWO, num_blocks=600) as (runner, _):
+        assert isinstance(runner, PipelineRunner)
+        fill_states(runner)
+        write, told = runner._codec.write_batch, list[int]()
+
+        def write_wrongly_at_times(batch: Batch) -> ranks_pb2.RankBatch:
+            message = write(batch)
+            told.append(len(batch.token_ids))
+            if len(told) % 7 == 3:
+                message.sample_index = np.array([1 << 20], "<i4").tobytes()
+            return message
+
+        monkeypatch.setattr(runner._codec, "write_batch", write_wrongly_at_times)
+        ring = LocalRing(runner, None, depth=2, num_seqs=4)
+        clients = [ring.submit(prompt, 20) for prompt in make_prompts((190, 150, 170, 9))]
+        ring.run()
+        assert runner.failure is None
+    assert_transformers_own(path, clients)
+    assert ring.num_beside > 20 and len(told) > 50
