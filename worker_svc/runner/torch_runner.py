@@ -25,7 +25,7 @@ from worker_svc.runner.cpu.optimize import fuse_kept_experts, optimize
 from worker_svc.runner.cpu.step_threads import StepThreads, choose_threads
 from worker_svc.runner.cpu.thread_limit import ThreadLimit
 from worker_svc.runner.cuda.side_stream import beside
-from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.errors import ModelLoadError, check_at_least_one
 from worker_svc.runner.model.cache_making import CacheMaker, one_block
 from worker_svc.runner.model.fusing import fuse_checked
 from worker_svc.runner.model.head import ModelHead
@@ -45,6 +45,7 @@ from worker_svc.runner.sampling.prompt_results import read_prompts, score_prompt
 from worker_svc.runner.sampling.sampler import sample
 from worker_svc.runner.split.known_states import learn_states
 from worker_svc.runner.split.split import Split
+from worker_svc.transfer.block_memory import BlockMemory
 
 logger = logging.getLogger(__name__)
 
@@ -132,13 +133,43 @@ class TorchRunner:
             num_host_requests=maker.requests_of(num_host_blocks),
             most_in_flight=self._most_in_flight if split is None else split.num_stages,
         )
-        self._head = ModelHead.of(self.model.module)
-        self._cache, self._layout = maker.make(
-            self._batch_class, num_host_blocks, has_groups=has_groups, is_shared=shares_blocks
+        memory = self._take_cache(
+            maker, block_size, num_host_blocks, has_groups=has_groups, is_shared=shares_blocks
         )
-        self.block_memory = block_memory_of(self._cache, self._layout.groups)
+        self.block_memory = memory
+        kv_layout = layout_of(memory if self._can_hand_over else None, self._states)
+        self._describe(
+            path, served_model_name, block_size, max_model_len, num_host_blocks, num_slots, kv_layout
+        )
+        self._forward = forward_of(self.model, self.info.max_model_len)
+        # Ranks make the same calls, and here how many there are is decided by time.
+        if threads is not None and split is None and self.model.device.type == "cpu":
+            self._choose_threads(threads)
+
+    def _take_cache(
+        self, maker: CacheMaker, block_size: int, num_host_blocks: int, *, has_groups: bool, is_shared: bool
+    ) -> BlockMemory | None:
+        """Takes the memory of the KV cache, its host tier included. Returns its blocks; None: they are on a device."""
+        self._cache, self._layout = maker.make(
+            self._batch_class, num_host_blocks, has_groups=has_groups, is_shared=is_shared
+        )
+        self.blocks = BlockBytes(self._cache, 1 + len(self._layout.groups), self.model.device)
         self._check_cache = one_block(self.model, block_size)
         """One block for `check`, taken now: when it is needed, memory may be short."""
+        return block_memory_of(self._cache, self._layout.groups)
+
+    def _describe(
+        self,
+        path: Path,
+        served_model_name: str,
+        block_size: int,
+        max_model_len: int | None,
+        num_host_blocks: int,
+        num_slots: int | None,
+        kv_layout: str,
+    ) -> None:
+        """Says what others have to know of the runner, once model, states and cache are here."""
+        self._head = ModelHead.of(self.model.module)
         self.info = runner_info(
             self.model,
             path,
@@ -151,15 +182,14 @@ class TorchRunner:
             num_slots=num_slots,
             has_vectors=self._head is not None,
             identity=self._identify(path),
-            kv_layout=layout_of(self.block_memory if self._can_hand_over else None, self._states),
+            kv_layout=kv_layout,
         )
-        self.blocks = BlockBytes(self._cache, 1 + len(self.info.groups), self.model.device)
-        self._forward = forward_of(self.model, self.info.max_model_len)
-        # Ranks make the same calls, and here how many there are is decided by time.
-        if threads is not None and split is None and self.model.device.type == "cpu":
-            chosen = choose_threads(threads, self._run_one_token)
-            self._threads = ThreadLimit(chosen)
-            logger.info("threads of a step: %d for few tokens, %d for many", chosen.few, threads)
+
+    def _choose_threads(self, most: int) -> None:
+        """Measures how many threads serve steps of few tokens best."""
+        chosen = choose_threads(most, self._run_one_token)
+        self._threads = ThreadLimit(chosen)
+        logger.info("threads of a step: %d for few tokens, %d for many", chosen.few, most)
 
     @torch.inference_mode()
     def execute(self, batch: Batch) -> Sampled:
@@ -312,13 +342,6 @@ def sample_checked(forwarded: Forwarded, batch: Batch) -> Sampled:
     chosen = chosen_logits(forwarded.logits, tokens).cpu().numpy()
     sampled.bad_rows = bad_rows(np.isfinite(sums), chosen < np.inf, batch.sample_rows)
     return sampled
-
-
-def check_at_least_one(**settings: int | None) -> None:
-    """ModelLoadError if a setting that counts something was set to less than 1."""
-    for name, value in settings.items():
-        if value is not None and value < 1:
-            raise ModelLoadError(f"{name} is {value}, but at least 1 is needed.")
 
 
 def load_checked(

@@ -16,14 +16,13 @@ from signalbox.protocol.enums import ModelTask
 from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled, StateCopy
 from worker_svc.core.requests.pooling import LABEL_TASKS, TOKEN_TASKS, PoolingMode, PoolingParams
 from worker_svc.runner.encoder.loading import LoadedEncoder, load_encoder
-from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.errors import ModelLoadError, check_at_least_one
 from worker_svc.runner.model.label_head import HeadKind, label_settings
 from worker_svc.runner.model.model_identity import identify
 from worker_svc.runner.model.pooling_config import has_pooling_config
 from worker_svc.runner.runner_info import choose_pooling_mode, resolve_max_model_len, tokenizer_fingerprint
 from worker_svc.runner.sampling.finite import with_bad_readings
 from worker_svc.runner.sampling.prompt_results import params_of
-from worker_svc.runner.torch_runner import check_at_least_one
 
 STEPS_OF_BLOCKS = 4
 """Blocks hold so many of the largest steps: they are counted and never written, so they cost nothing."""
