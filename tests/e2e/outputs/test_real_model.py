@@ -90,6 +90,11 @@ class Reference:
         return prompt[0].tolist()  # type: ignore[no-any-return]
 
 
+@pytest.fixture(scope="module")
+def reference(smollm2: Path) -> Reference:
+    return Reference(smollm2)
+
+
 def expected_answers(reference: Reference, answered: list[Answer]) -> list[Answer]:
     """As transformers gives them."""
     from tests.worker_svc.runner.reference import continuation  # noqa: PLC0415
@@ -122,26 +127,28 @@ def ask_all(ring: RunningRing) -> list[Answer]:
     return answers
 
 
-def test_the_first_thing_to_be_seen_is_an_answer_in_english(launch_ring: Launch, smollm2: Path) -> None:
+def test_the_first_thing_to_be_seen_is_an_answer_in_english(
+    launch_ring: Launch, reference: Reference
+) -> None:
     """And greedy chats are transformers' own, token for token."""
     ring = launch_ring("--model", "smollm2", "--dtype", "float32", "--quantization", "none")
     ring.wait_for("Ctrl-C stops everything")
     output = "".join(ring.output)
     assert "\n> What is the capital of France?\nThe capital of France is Paris.\n" in output
     answers = ask_all(ring)
-    assert answers == expected_answers(Reference(smollm2), answers)
+    assert answers == expected_answers(reference, answers)
 
 
 @pytest.mark.parametrize("form", ["auto", *in_soak("none")])
 def test_chats_in_bfloat16_are_transformers_own_but_for_near_ties(
-    launch_ring: Launch, smollm2: Path, form: str
+    launch_ring: Launch, reference: Reference, form: str
 ) -> None:
     """Y2: with the file's numbers rounded to bfloat16, and with its whole numbers of 4 bits as they are."""
     from tests.worker_svc.runner.reference import assert_near_the_best  # noqa: PLC0415
 
     ring = launch_ring("--model", "smollm2", "--dtype", "bfloat16", "--quantization", form)
     ring.wait_for("Ctrl-C stops everything")
-    answers, reference = ask_all(ring), Reference(smollm2)
+    answers = ask_all(ring)
     different = sum(
         assert_near_the_best(reference.model, reference.prompt(question), answer.tokens)
         for question, answer in zip(QUESTIONS, answers, strict=True)
@@ -156,7 +163,7 @@ def test_chats_in_bfloat16_are_transformers_own_but_for_near_ties(
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_chats_of_a_model_in_several_processes(
-    launch_ring: Launch, smollm2: Path, parts: dict[str, int], dtype: str
+    launch_ring: Launch, reference: Reference, parts: dict[str, int], dtype: str
 ) -> None:
     """RK6, RK12: token for token in float32, and but for near ties in bfloat16."""
     from tests.worker_svc.runner.reference import assert_near_the_best  # noqa: PLC0415
@@ -164,7 +171,7 @@ def test_chats_of_a_model_in_several_processes(
     settings = [f"--worker-set={name}={count}" for name, count in (parts | {"threads": 1}).items()]
     ring = launch_ring("--model", "smollm2", "--dtype", dtype, "--quantization", "none", *settings)
     ring.wait_for("Ctrl-C stops everything")
-    answers, reference = ask_all(ring), Reference(smollm2)
+    answers = ask_all(ring)
     if dtype == "float32":
         assert answers == expected_answers(reference, answers)
         return

@@ -48,7 +48,7 @@ MOST_DIFFERENT = 16
 """Of 320 tokens, those that another number class may choose otherwise."""
 LONG, LONG_BLOCKS = 4000, 290
 """Tokens of a long context, and blocks that do not hold three of them with what they make."""
-LONG_ALONE = LONG if ALL_COMBINATIONS else 1300
+LONG_ALONE = LONG if ALL_COMBINATIONS else 1100
 """Tokens of one that is alone, more than two windows of them: `make soak` has the longer one."""
 SHORTER = LONG_ALONE * 3 // 4
 DESIGN = Path(__file__).resolve().parents[3] / "docs" / "design.md"
@@ -97,6 +97,15 @@ def gemma() -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def path(gemma: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory that is made of it."""
+    path = tmp_path_factory.mktemp("model") / "gemma"
+    convert(gemma, path)
+    return path
+
+
+@pytest.fixture(scope="module")
 def reference(path: Path) -> Any:
     """The model by transformers' own code in float32, with the numbers of the file."""
     module = load_model(path, dtype="float32").module
@@ -105,9 +114,14 @@ def reference(path: Path) -> Any:
     return module
 
 
-def tokens_of_a_text(gemma: Path, path: Path) -> list[int]:
-    """Some thousands, by the tokenizer of the model, which is then at `path`."""
-    convert(gemma, path)
+@pytest.fixture(scope="module")
+def prompts(path: Path) -> list[list[int]]:
+    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    return [tokenizer.encode(prompt).ids for prompt in PROMPTS]
+
+
+def tokens_of_a_text(path: Path) -> list[int]:
+    """Some thousands, by the tokenizer of the model."""
     ids: list[int] = Tokenizer.from_file(str(path / "tokenizer.json")).encode(DESIGN.read_text()).ids
     return ids
 
@@ -136,31 +150,24 @@ def test_its_numbers_are_those_that_llama_cpp_reads(gemma: Path) -> None:
         np.testing.assert_allclose(made.dequantise().numpy(), expected, rtol=2e-6, atol=2e-7)
 
 
-def test_greedy_completions_are_transformers_own(gemma: Path, tmp_path: Path) -> None:
-    convert(gemma, tmp_path / "gemma")
-    tokenizer = Tokenizer.from_file(str(tmp_path / "gemma" / "tokenizer.json"))
-    prompts = [tokenizer.encode(prompt).ids for prompt in PROMPTS]
-    outputs = complete(make_runner(tmp_path / "gemma", quantization=Quantization.NONE), prompts)
-    module = reference(tmp_path / "gemma")
-    for output, prompt in zip(outputs, prompts, strict=True):
-        assert output == continuation(module, prompt, output, NUM_TOKENS), tokenizer.decode(prompt)
+def test_greedy_completions_are_transformers_own(
+    path: Path, prompts: list[list[int]], reference: Any
+) -> None:
+    outputs = complete(make_runner(path, quantization=Quantization.NONE), prompts)
+    for output, prompt, text in zip(outputs, prompts, PROMPTS, strict=True):
+        assert output == continuation(reference, prompt, output, NUM_TOKENS), text
 
 
 @pytest.mark.parametrize("form", [Quantization.AUTO, *in_soak(Quantization.NONE)])
 def test_completions_in_bfloat16_are_transformers_own_but_for_near_ties(
-    gemma: Path, tmp_path: Path, form: Quantization
+    path: Path, prompts: list[list[int]], reference: Any, form: Quantization
 ) -> None:
     """Y2: with the file's numbers rounded to bfloat16, and with its whole numbers as they are."""
-    convert(gemma, tmp_path / "gemma")
-    tokenizer = Tokenizer.from_file(str(tmp_path / "gemma" / "tokenizer.json"))
-    prompts = [tokenizer.encode(prompt).ids for prompt in PROMPTS]
-    runner = make_runner(tmp_path / "gemma", dtype="bfloat16", quantization=form)
+    runner = make_runner(path, dtype="bfloat16", quantization=form)
     assert bool(runner.model.num_kept) == (form == Quantization.AUTO)
     outputs = complete(runner, prompts)
-    module = reference(tmp_path / "gemma")
-    different = sum(
-        assert_near_the_best(module, prompt, output) for prompt, output in zip(prompts, outputs, strict=True)
-    )
+    pairs = zip(prompts, outputs, strict=True)
+    different = sum(assert_near_the_best(reference, prompt, output) for prompt, output in pairs)
     assert different <= MOST_DIFFERENT
 
 
@@ -187,29 +194,29 @@ def assert_greedy(module: Any, prompts: list[list[int]], outputs: list[list[int]
     assert sum(assert_near_the_best(module, prompt, output, EPSILON) for prompt, output in pairs) <= 1
 
 
-def test_long_contexts_are_read_through_windows(gemma: Path, tmp_path: Path) -> None:
+def test_long_contexts_are_read_through_windows(path: Path, reference: Any) -> None:
     """WB1, WB5: the second request goes on from a beginning that both share."""
-    text = tokens_of_a_text(gemma, tmp_path / "gemma")
+    text = tokens_of_a_text(path)
     prompts = [text[:LONG_ALONE], text[:SHORTER] + text[5000:5200]]
-    ring, outputs = LocalRing(long_runner(tmp_path / "gemma"), None, num_seqs=8), []
+    ring, outputs = LocalRing(long_runner(path), None, num_seqs=8), []
     for prompt in prompts:
         client = ring.submit(prompt, NUM_TOKENS)
         ring.run()
         outputs.append(client.output)
     assert ring.worker.stats.num_prefix_hit_tokens > SHORTER - 100
-    assert_greedy(reference(tmp_path / "gemma"), prompts, outputs)
+    assert_greedy(reference, prompts, outputs)
 
 
 @pytest.mark.skipif(not ALL_COMBINATIONS, reason="minutes of both cores: make soak has it")
-def test_long_contexts_with_drafts_steps_ahead_and_preemptions(gemma: Path, tmp_path: Path) -> None:
+def test_long_contexts_with_drafts_steps_ahead_and_preemptions(path: Path, reference: Any) -> None:
     """WB2, WB5: requests share a beginning, have n-grams for drafts and two steps in flight, and lose their blocks."""
-    text = tokens_of_a_text(gemma, tmp_path / "gemma")
+    text = tokens_of_a_text(path)
     prompts = [text[:LONG], *(text[: LONG - 300] + text[start : start + 250] for start in (5000, 6000))]
-    runner = long_runner(tmp_path / "gemma", num_slots=4, num_blocks=LONG_BLOCKS, max_draft_tokens=3)
+    runner = long_runner(path, num_slots=4, num_blocks=LONG_BLOCKS, max_draft_tokens=3)
     runner.info = replace(runner.info, max_draft_tokens=3)
     ring = LocalRing(runner, NgramDrafter(2, 4), depth=2, num_drafts=3, num_seqs=8)
     clients = [ring.submit(prompt, 4 * NUM_TOKENS) for prompt in prompts]
     ring.run()
     assert sum(len(client.preempted_at) for client in clients) >= 2
     assert sum(client.num_accepted for client in clients) >= 10
-    assert_greedy(reference(tmp_path / "gemma"), prompts, [client.output for client in clients])
+    assert_greedy(reference, prompts, [client.output for client in clients])

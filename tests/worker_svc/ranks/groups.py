@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,25 @@ def group(path: Path, **changes: Any) -> Iterator[tuple[LeadingRunner, Drafter |
         yield runner, drafter
     finally:
         runner.close()
+
+
+Groups = Callable[..., tuple[LeadingRunner, Drafter | None]]
+
+
+@contextmanager
+def kept_groups() -> Iterator[Groups]:
+    """A callable like `group`, whose groups stay, for whoever asks for one of the same model and settings. Not for
+    tests that end them."""
+    made: dict[tuple[Path, str], tuple[LeadingRunner, Drafter | None]] = {}
+    with ExitStack() as stack:
+
+        def get(path: Path, **changes: Any) -> tuple[LeadingRunner, Drafter | None]:
+            key = path, repr(sorted(changes.items()))
+            if key not in made:
+                made[key] = stack.enter_context(group(path, **changes))
+            return made[key]
+
+        yield get
 
 
 def assert_transformers_own(path: Path, runner: LeadingRunner) -> LocalRing:

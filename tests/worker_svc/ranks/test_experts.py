@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.worker_svc.ranks.groups import assert_transformers_own, group, settings_for
-from tests.worker_svc.ranks.test_group_tokens import alone, play, preset
-from tools.make_random_model import make_model
+from tests.worker_svc.ranks.groups import Groups, assert_transformers_own, group, settings_for
+from tests.worker_svc.ranks.test_group_tokens import alone, groups, play, preset
 from worker_svc.runner.split.expert_share import ExpertShare
 from worker_svc.runner.torch_runner import TorchRunner
 
-__all__ = ["preset"]
+__all__ = ["groups", "preset"]
 pytestmark = pytest.mark.timeout(300)
 BY_EXPERT = {"tensor_parallel": 2, "expert_parallel": True}
 FAMILIES = (
@@ -34,13 +33,13 @@ SOME = FAMILIES[:4]
 @pytest.mark.parametrize(
     "name", [name if name in SOME else pytest.param(name, marks=pytest.mark.soak) for name in FAMILIES]
 )
-def test_greedy_tokens_are_transformers_own(name: str, tmp_path: Path) -> None:
+def test_greedy_tokens_are_transformers_own(preset: Any, groups: Groups, name: str) -> None:
     """RK16: the families that have experts."""
-    path = make_model(name, tmp_path, seed=1)
-    with group(path, **BY_EXPERT) as (runner, _):
-        assert_transformers_own(path, runner)
-        shares = [part for part in runner.model.module.modules() if isinstance(part, ExpertShare)]
-        assert shares, "no layer has its experts divided"
+    path = preset(name)
+    runner, _ = groups(path, **BY_EXPERT)
+    assert_transformers_own(path, runner)
+    shares = [part for part in runner.model.module.modules() if isinstance(part, ExpertShare)]
+    assert shares, "no layer has its experts divided"
 
 
 @pytest.mark.parametrize(
@@ -65,17 +64,17 @@ def test_what_goes_with_it(preset: Any, settings: dict[str, Any]) -> None:
     assert same >= len(clients) - 1
 
 
-def test_each_rank_has_its_experts_alone(preset: Any) -> None:
+def test_each_rank_has_its_experts_alone(preset: Any, groups: Groups) -> None:
     """Half of them, each as wide as in the whole model; what else there is is cut as ever."""
     path = preset("tiny-qwen3-moe")
     whole, _ = alone(path)
-    with group(path, **BY_EXPERT) as (runner, _):
-        shares = [part for part in runner.model.module.modules() if isinstance(part, ExpertShare)]
-        num_experts = runner.model.module.config.num_experts
-        assert shares and all((part.first, part.end) == (0, num_experts // 2) for part in shares)
-        assert isinstance(whole, TorchRunner)
-        assert runner.model.layer_shapes[0].elements * 2 == whole.model.layer_shapes[0].elements
-        assert "by experts" in runner.info.identity.form
+    runner, _ = groups(path, **BY_EXPERT)
+    shares = [part for part in runner.model.module.modules() if isinstance(part, ExpertShare)]
+    num_experts = runner.model.module.config.num_experts
+    assert shares and all((part.first, part.end) == (0, num_experts // 2) for part in shares)
+    assert isinstance(whole, TorchRunner)
+    assert runner.model.layer_shapes[0].elements * 2 == whole.model.layer_shapes[0].elements
+    assert "by experts" in runner.info.identity.form
 
 
 def test_what_is_not_divided_so_is_refused(preset: Any, tmp_path: Path) -> None:

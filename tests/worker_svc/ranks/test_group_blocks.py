@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.pairs import in_soak
 from tests.worker_svc.ranks.groups import group, settings_for
 from tests.worker_svc.runner.runner_harness import Driver
 from tools.make_random_model import make_model
@@ -57,7 +58,7 @@ def test_a_request_goes_on_where_its_blocks_are(tmp_path: Path, parts: dict[str,
         assert source.failure is None and target.failure is None
 
 
-@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("parts", [PARTS[0], *in_soak(PARTS[1])])
 def test_records_of_a_disk_are_those_of_all_ranks(tmp_path: Path, parts: dict[str, int]) -> None:
     path = make_model("tiny-gemma3", tmp_path, seed=1)
     with group(path, **parts) as (runner, _):

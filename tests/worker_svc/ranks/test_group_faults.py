@@ -45,6 +45,13 @@ def runner(path: Path, collectives: str) -> Iterator[LeadingRunner]:
         yield runner
 
 
+@pytest.fixture(scope="module")
+def lasting(path: Path) -> Iterator[LeadingRunner]:
+    """For tests that do not end it."""
+    with group(path) as (runner, _):
+        yield runner
+
+
 def make_batch(runner: LeadingRunner, prompts: list[list[int]]) -> Batch:
     driver = Driver(runner)
     requests = [driver.add(prompt, 4) for prompt in prompts]
@@ -65,8 +72,9 @@ def ends_in_time(act: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def test_what_all_ranks_fail_in_fails_alone(runner: LeadingRunner) -> None:
+def test_what_all_ranks_fail_in_fails_alone(lasting: LeadingRunner) -> None:
     """RK4: a token that no embedding has. Both see it ahead of the first sum, and the others of the batch go on."""
+    runner = lasting
     batch = make_batch(runner, [[5, 6, 7], [8, 9], [10, 11, 12]])
     wanted = execute_isolated(runner, batch)[0].token_ids
     batch.token_ids[batch.query_starts[1]] = runner.info.vocab_size + 5
@@ -124,7 +132,7 @@ def test_other_numbers_end_the_group(runner: LeadingRunner) -> None:
     assert "has done something else" in ends_in_time(lambda: runner.execute(batch))
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGSTOP, *in_soak(signal.SIGKILL)])
 def test_a_rank_that_dies_or_is_stopped_between_steps_is_noticed(
     runner: LeadingRunner, number: signal.Signals
 ) -> None:
@@ -138,7 +146,7 @@ def test_a_rank_that_dies_or_is_stopped_between_steps_is_noticed(
 
 
 @pytest.mark.parametrize("collectives", ["shared-memory", *in_soak("gloo")])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, *in_soak(signal.SIGSTOP)])
 def test_a_rank_that_dies_or_is_stopped_within_steps_ends_them(
     runner: LeadingRunner, number: signal.Signals
 ) -> None:
@@ -173,9 +181,10 @@ def test_a_part_that_cannot_be_loaded_is_told(path: Path, monkeypatch: pytest.Mo
         pass
 
 
-def test_batches_of_many_steps_are_the_same_at_both_ends(runner: LeadingRunner) -> None:
+def test_batches_of_many_steps_are_the_same_at_both_ends(lasting: LeadingRunner) -> None:
     """RK2: block tables go as differences; rows that come and go, in any order."""
     random = np.random.default_rng(3)
+    runner = lasting
     driver = Driver(runner)
     for _ in range(3):
         requests = [driver.add(random.integers(3, 500, n).tolist(), 8) for n in (3, 20, 9)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from signalbox.v1 import generation_pb2
 from tests.worker_svc.drafting.local_ring import Client, LocalRing
-from tests.worker_svc.ranks.groups import group, settings_for
+from tests.worker_svc.ranks.groups import Groups, group, kept_groups, settings_for
 from tests.worker_svc.runner.reference import EPSILON, assert_near_the_best, load_reference, make_prompts
 from tools.make_random_model import make_model
 from worker_svc.core.batch import ModelRunner
@@ -39,6 +39,12 @@ def preset(tmp_path_factory: pytest.TempPathFactory) -> Preset:
         return made[name]
 
     return get
+
+
+@pytest.fixture(scope="module")
+def groups() -> Iterator[Groups]:
+    with kept_groups() as get:
+        yield get
 
 
 def play(runner: ModelRunner, drafter: Drafter | None, depth: int, num_drafts: int) -> list[Client]:
@@ -74,12 +80,11 @@ MATRIX = [
 
 @pytest.mark.parametrize(("name", "depth", "num_drafts", "settings"), MATRIX)
 def test_tokens_of_two_ranks_are_those_of_one(
-    preset: Preset, name: str, depth: int, num_drafts: int, settings: dict[str, Any]
+    preset: Preset, groups: Groups, name: str, depth: int, num_drafts: int, settings: dict[str, Any]
 ) -> None:
     path = preset(name)
     wanted = play(*alone(path, **(settings | {"tensor_parallel": 1})), depth, num_drafts)
-    with group(path, **settings) as (runner, drafter):
-        clients = play(runner, drafter, depth, num_drafts)
+    clients = play(*groups(path, **settings), depth, num_drafts)
     assert_as_alone(path, clients, wanted, gives_way="num_blocks" in settings)
 
 
@@ -97,15 +102,15 @@ def assert_as_alone(path: Path, clients: list[Client], wanted: list[Client], *, 
     assert ties <= 1
 
 
-def test_each_rank_has_its_part_alone(preset: Preset) -> None:
+def test_each_rank_has_its_part_alone(preset: Preset, groups: Groups) -> None:
     """RK6, RK8: weights and KV of half the heads and columns, in as many blocks."""
-    path = preset("tiny-llama")
-    whole, _ = alone(path)
-    with group(path) as (runner, _):
-        assert isinstance(whole, TorchRunner)
-        assert runner.model.layer_shapes[0].elements * 2 == whole.model.layer_shapes[0].elements
-        assert runner.info.identity.form != whole.info.identity.form
-        assert runner.info.num_blocks == whole.info.num_blocks
+    path, settings = preset("tiny-llama"), {"num_blocks": 36}
+    whole, _ = alone(path, **settings)
+    runner, _ = groups(path, **settings)
+    assert isinstance(whole, TorchRunner)
+    assert runner.model.layer_shapes[0].elements * 2 == whole.model.layer_shapes[0].elements
+    assert runner.info.identity.form != whole.info.identity.form
+    assert runner.info.num_blocks == whole.info.num_blocks
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,11 @@ def torchrun(rank: int, port: int) -> dict[str, str]:
     return {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
-@pytest.mark.parametrize(("has_certificates", "num_stages"), [(False, 1), (True, 1), (False, 2)])
+PLAIN = [pytest.param(False, 1, marks=pytest.mark.soak)]
+"""As ranks of most other tests here find each other."""
+
+
+@pytest.mark.parametrize(("has_certificates", "num_stages"), [(True, 1), (False, 2), *PLAIN])
 def test_ranks_find_each_other(
     path: Path,
     tmp_path: Path,

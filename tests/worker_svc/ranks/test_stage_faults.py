@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +24,30 @@ pytestmark = pytest.mark.timeout(120)
 PROMPTS = [[5, 6, 7], [8, 9], [10, 11, 12]]
 
 
-@pytest.fixture
-def runner(tmp_path: Path) -> Iterator[PipelineRunner]:
-    path = make_model("tiny-llama", tmp_path, seed=1)
+@contextmanager
+def two_stages(path: Path) -> Iterator[PipelineRunner]:
+    make_model("tiny-llama", path, seed=1)
     with group(path, tensor_parallel=1, pipeline_parallel=2) as (runner, _):
         assert isinstance(runner, PipelineRunner)
         yield runner
 
 
-def test_what_the_first_stage_fails_in_fails_alone(runner: PipelineRunner) -> None:
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[PipelineRunner]:
+    with two_stages(tmp_path) as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipelineRunner]:
+    """For tests that do not end it."""
+    with two_stages(tmp_path_factory.mktemp("model")) as runner:
+        yield runner
+
+
+def test_what_the_first_stage_fails_in_fails_alone(lasting: PipelineRunner) -> None:
     """RK14: the one behind has made the call, too, and gets on with the next."""
+    runner = lasting
     batch = make_batch(runner, PROMPTS)
     wanted = execute_isolated(runner, batch)[0].token_ids
     batch.token_ids[batch.query_starts[1]] = runner.info.vocab_size + 5
@@ -43,9 +58,10 @@ def test_what_the_first_stage_fails_in_fails_alone(runner: PipelineRunner) -> No
 
 
 def test_what_the_last_stage_fails_in_fails_alone(
-    runner: PipelineRunner, monkeypatch: pytest.MonkeyPatch
+    lasting: PipelineRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RK14: it is told of a query token that there is not, wherever a certain row takes part."""
+    runner = lasting
     batch = make_batch(runner, PROMPTS)
     wanted = execute_isolated(runner, batch)[0].token_ids
     culprit, write = int(batch.slots[1]), runner._codec.write_batch
@@ -63,8 +79,9 @@ def test_what_the_last_stage_fails_in_fails_alone(
     assert runner.failure is None
 
 
-def test_batches_on_their_way_are_collected_in_order(runner: PipelineRunner) -> None:
+def test_batches_on_their_way_are_collected_in_order(lasting: PipelineRunner) -> None:
     """RK13: as many as there are stages, and a call that takes its turn behind them."""
+    runner = lasting
     batches = [make_batch(runner, [prompt]) for prompt in PROMPTS]
     wanted = [runner.execute(batch).token_ids.tolist() for batch in batches]
     none = np.zeros(1, np.bool_)

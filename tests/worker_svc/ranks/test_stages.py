@@ -19,8 +19,8 @@ from tests.worker_svc.drafting.test_constrained_output import (
     outputs_without_drafts,
     play_all,
 )
-from tests.worker_svc.ranks.groups import assert_transformers_own, group, settings_for
-from tests.worker_svc.ranks.test_group_tokens import alone, assert_as_alone, embed, play, preset
+from tests.worker_svc.ranks.groups import Groups, assert_transformers_own, group, settings_for
+from tests.worker_svc.ranks.test_group_tokens import alone, assert_as_alone, embed, groups, play, preset
 from tests.worker_svc.runner.reference import make_prompts
 from tools.make_random_model import PRESETS, make_model
 from worker_svc.ranks.pipeline import PipelineRunner
@@ -30,9 +30,11 @@ from worker_svc.runner.split.stage import STAGED, Stage, even_ranges, no_cuts
 from worker_svc.runner.torch_runner import TorchRunner
 from worker_svc.runner_factory import make_runner
 
-__all__ = ["preset"]
+__all__ = ["groups", "preset"]
 pytestmark = pytest.mark.timeout(300)
 TWO = {"tensor_parallel": 1, "pipeline_parallel": 2}
+GEMMA = {"num_blocks": 36, "speculative": "ngram:4", "num_host_blocks": 64}
+"""Of a group that is asked for by several tests."""
 SOME = {
     "tiny-phi3",
     "tiny-llama4",
@@ -42,9 +44,9 @@ SOME = {
     "tiny-gemma4-shared",
 }
 MATRIX = [
-    ("tiny-llama", 2, 0, {"num_blocks": 36}),
+    pytest.param("tiny-llama", 2, 0, {"num_blocks": 36}, marks=pytest.mark.soak),
     ("tiny-qwen3-moe", 1, 4, {"num_blocks": 36, "speculative": "ngram:4"}),
-    ("tiny-gemma3", 2, 4, {"num_blocks": 36, "speculative": "ngram:4", "num_host_blocks": 64}),
+    ("tiny-gemma3", 2, 4, GEMMA),
     ("tiny-gpt-oss", 4, 0, {"num_blocks": 36, "num_host_blocks": 64}),
     ("tiny-llama", 2, 4, {"speculative": "ngram:4", "tensor_parallel": 2}),
     pytest.param("tiny-deepseek-v3", 2, 0, {"num_blocks": 36}, marks=pytest.mark.soak),
@@ -80,31 +82,30 @@ def test_greedy_tokens_of_two_stages_are_transformers_own(name: str, tmp_path: P
 
 @pytest.mark.parametrize(("name", "depth", "num_drafts", "settings"), MATRIX)
 def test_tokens_of_two_stages_are_those_of_one(
-    preset: Any, name: str, depth: int, num_drafts: int, settings: dict[str, Any]
+    preset: Any, groups: Groups, name: str, depth: int, num_drafts: int, settings: dict[str, Any]
 ) -> None:
     """RK13: drafts, preemptions, host tier, drawn tokens, log-probabilities of prompts, ranks within stages."""
     path = preset(name)
     wanted = play(*alone(path, **(settings | {"tensor_parallel": 1})), depth, num_drafts)
-    with group(path, **(TWO | settings)) as (runner, drafter):
-        clients = play(runner, drafter, depth, num_drafts)
+    clients = play(*groups(path, **(TWO | settings)), depth, num_drafts)
     assert_as_alone(path, clients, wanted, gives_way="num_blocks" in settings)
 
 
-def test_each_stage_has_its_layers_alone(preset: Any) -> None:
+def test_each_stage_has_its_layers_alone(preset: Any, groups: Groups) -> None:
     """RK12, RK15: the blocks are those of all layers, and memory is taken for some."""
     path = preset("tiny-gemma3")
-    whole, _ = alone(path)
-    with group(path, **TWO) as (runner, _):
-        assert isinstance(runner, PipelineRunner)
-        assert runner.info.num_lanes == 2
-        assert (runner.info.groups, runner.info.num_blocks) == (whole.info.groups, whole.info.num_blocks)
-        shapes, all_shapes = runner.model.layer_shapes, runner.model.group_shapes
-        assert [bool(shape.elements) for shape in shapes] == [
-            n in runner.stage.layers for n in range(len(shapes))
-        ]
-        assert all(shape.elements for shape in all_shapes)
-        held = sum(weight.numel() for weight in runner.model.module.parameters())
-        assert held < sum(weight.numel() for weight in whole.model.module.parameters())  # type: ignore[attr-defined]
+    whole, _ = alone(path, **GEMMA)
+    runner, _ = groups(path, **(TWO | GEMMA))
+    assert isinstance(runner, PipelineRunner)
+    assert runner.info.num_lanes == 2
+    assert (runner.info.groups, runner.info.num_blocks) == (whole.info.groups, whole.info.num_blocks)
+    shapes, all_shapes = runner.model.layer_shapes, runner.model.group_shapes
+    assert [bool(shape.elements) for shape in shapes] == [
+        n in runner.stage.layers for n in range(len(shapes))
+    ]
+    assert all(shape.elements for shape in all_shapes)
+    held = sum(weight.numel() for weight in runner.model.module.parameters())
+    assert held < sum(weight.numel() for weight in whole.model.module.parameters())  # type: ignore[attr-defined]
 
 
 def test_stages_run_their_layers_in_one_call_each(preset: Any) -> None:
@@ -164,7 +165,7 @@ def test_weights_of_a_stage() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "reason"),
     [
-        ("tiny-llama", {"pipeline_parallel": 9}, "pipeline_parallel is 9, and the model has"),
+        ("tiny-llama", {"pipeline_parallel": 4}, "pipeline_parallel is 4, and the model has 3 layers"),
         (
             "tiny-gemma4-shared",
             {"pipeline_parallel": 3},
@@ -229,9 +230,8 @@ def test_what_goes_with_stages(
     assert ring.num_beside > 20, "steps waited for each other"
 
 
-def test_vectors_of_stages_are_those_of_one(preset: Any) -> None:
+def test_vectors_of_stages_are_those_of_one(preset: Any, groups: Groups) -> None:
     """RK13: all states of a prompt come back where it is read."""
-    path = preset("tiny-llama")
-    wanted = embed(alone(path)[0])
-    with group(path, **TWO) as (runner, _):
-        assert embed(runner) == pytest.approx(wanted, abs=1e-5)
+    path = preset("tiny-gemma3")
+    wanted = embed(alone(path, **GEMMA)[0])
+    assert embed(groups(path, **(TWO | GEMMA))[0]) == pytest.approx(wanted, abs=1e-5)

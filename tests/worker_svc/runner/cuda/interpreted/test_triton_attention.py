@@ -8,6 +8,7 @@ import torch
 
 from signalbox.protocol.block_groups import BlockGroup
 from signalbox.protocol.enums import BlockGroupKind
+from tests.pairs import every_other
 from tests.worker_svc.runner.cuda.interpreted.attention_case import CPU, Case, Heads
 from worker_svc.runner.attention.torch_attention import Scores
 from worker_svc.runner.triton.batch import DecodeBatch, chunk_items, decode_items, make_decode_items
@@ -28,8 +29,7 @@ SHAPES = [
 TOLERANCES = {torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 
 
-@pytest.mark.parametrize("window", [None, 20])
-@pytest.mark.parametrize("heads", SHAPES, ids=str)
+@pytest.mark.parametrize(("heads", "window"), every_other(SHAPES, [None, 20]), ids=str)
 def test_shapes(heads: Heads, window: int | None) -> None:
     case = Case(ROWS, NUM_DECODE, heads)
     assert case.error(Scores(heads.dim**-0.5, sliding_window=window)) < TOLERANCES[torch.float32]
@@ -47,6 +47,7 @@ def test_block_sizes(block_size: int) -> None:
     assert case.error(Scores(0.25)) < TOLERANCES[torch.float32]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("window", [None, 1, 16, 100])
 @pytest.mark.parametrize("softcap", [None, 2.0])
 @pytest.mark.parametrize("with_sinks", [False, True])
@@ -88,8 +89,11 @@ def test_a_chunk_is_the_same_in_parts() -> None:
         assert torch.equal(case.attend(scores), whole[start:end])
 
 
-@pytest.mark.parametrize("chunk", [16, 48, 128])
-@pytest.mark.parametrize("heads", [Heads(4, 2, 16, 32), Heads(12, 1, 80, 64, values_in_keys=True)], ids=str)
+@pytest.mark.parametrize(
+    ("heads", "chunk"),
+    every_other([Heads(4, 2, 16, 32), Heads(12, 1, 80, 64, values_in_keys=True)], [16, 48, 128]),
+    ids=str,
+)
 def test_chunks_of_positions(heads: Heads, chunk: int) -> None:
     """Llama 4's: tiles may hold queries of several, and a decode row's chunk begin in any split."""
     case = Case(ROWS, NUM_DECODE, heads)

@@ -16,6 +16,7 @@ from transformers.models.jamba.modeling_jamba import mamba_selective_scan, mamba
 from transformers.models.kimi_linear.modeling_kimi_linear import recurrent_kimi_delta_attention
 from transformers.models.qwen3_next.modeling_qwen3_next import torch_recurrent_gated_delta_rule
 
+from tests.pairs import every_other
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.recurrent.columns import StateColumns, upload_columns
 from worker_svc.runner.triton.states.convolution import convolve
@@ -247,8 +248,7 @@ def selective_scan(dtype: torch.dtype) -> Case:
 
 
 @DTYPES
-@pytest.mark.parametrize("has_bias", [False, True])
-@pytest.mark.parametrize("has_silu", [False, True])
+@pytest.mark.parametrize(("has_bias", "has_silu"), every_other([False, True], [False, True]))
 def test_convolution(dtype: torch.dtype, has_bias: bool, has_silu: bool) -> None:
     case = convolution(dtype, has_bias=has_bias, has_silu=has_silu)
     case.check(TOLERANCES[dtype])
