@@ -30,7 +30,10 @@ def settings_for(path: Path, **changes: Any) -> WorkerSettings:
         "tensor_parallel": 2,
         "device": DEVICE,
     }
-    return WorkerSettings(**(options | changes))
+    settings = options | changes
+    if DEVICE == "cuda":
+        settings.pop("collectives", None)  # theirs are NCCL's
+    return WorkerSettings(**settings)
 
 
 @contextmanager
