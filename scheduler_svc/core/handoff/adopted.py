@@ -10,8 +10,16 @@ from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
 from signalbox.protocol.enums import SlotStatus
 
-LEG_JUMP = 256
-"""A new scheduler does not know which legs were told before: it counts on far above the one that it finds."""
+LEGS_OF_TERM = 1024
+"""Legs of an attempt that the scheduler of one term gives, but for very many hand-offs of it."""
+LAST_TERM = 1 << 21
+"""From this term on legs are counted on from those that are found: they have 32 bits."""
+
+
+def last_leg_before(found: int, term: int) -> int:
+    """The leg above which the scheduler of a term counts on, for a request with the leg `found`. Which legs others have
+    told before, not all of which have come to where it was found, it does not know; their terms were lower."""
+    return max(found + LEGS_OF_TERM if term >= LAST_TERM else found, min(term, LAST_TERM) * LEGS_OF_TERM)
 
 
 def take_from_other(desk: HandoffDesk, worker: Worker, slot: SlotSnapshot, known: Request) -> bool:

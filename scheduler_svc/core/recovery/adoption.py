@@ -12,7 +12,7 @@ import numpy as np
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool, Blocks
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.cluster.term import Term
-from scheduler_svc.core.handoff.adopted import LEG_JUMP, settle, take_from_other
+from scheduler_svc.core.handoff.adopted import last_leg_before, settle, take_from_other
 from scheduler_svc.core.handoff.desk import HandoffDesk
 from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot, pieces_of
@@ -42,6 +42,7 @@ class Adoption:
         if it is still wanted (T3)."""
         self.worker, self.old = worker, old
         self._register, self._queues, self._handoffs = register, queues, handoffs
+        self._term = term
         self._is_own = snapshot is not None and term.is_own(snapshot.scheduler_instance)
         slots = snapshot.slots if snapshot is not None else []
         self._pieces = pieces_of(slots, lambda slot: len(slot.blocks))[::-1]
@@ -94,7 +95,7 @@ class Adoption:
             # One that this scheduler placed, it would know.
             register.add_orphan(slot.request, now)
             known = slot.request
-            known.leg, known.newest_leg = slot.leg, slot.leg + LEG_JUMP
+            known.leg, known.newest_leg = slot.leg, last_leg_before(slot.leg, self._term.number)
         same = known is not None and known.attempt == slot.request.attempt
         elsewhere = (
             known is not None and known is not slot.request and known.worker_id != worker.info.worker_id

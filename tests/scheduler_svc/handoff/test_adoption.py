@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.cluster.notices import Placed
-from scheduler_svc.core.handoff.adopted import LEG_JUMP
+from scheduler_svc.core.handoff.adopted import LAST_TERM, LEGS_OF_TERM, last_leg_before
 from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, SnapshotError, WorkerSnapshot
 from scheduler_svc.core.request import RequestStatus
@@ -114,8 +114,30 @@ def test_what_has_come_is_committed_under_a_leg_above_all_that_were_told(is_gone
         hello(pair, A, slot_of(**FROZEN))
     [told] = [notice for notice in pair.core.drain_notices() if isinstance(notice, Placed)]
     assert (told.worker_id, told.leg) == (B, pair.core.requests[key_of("r")].leg)
-    assert told.leg > 1 + LEG_JUMP
+    assert told.leg > LEGS_OF_TERM
     assert pair.orders(B).committed == [(0, told.leg)]
+
+
+def test_no_leg_is_given_twice_by_two_schedulers() -> None:
+    """HO2, HO9: the second has not heard what the first told the target, which ran it, and is gone."""
+    legs = []
+    for epoch in (2, 3):
+        pair = Pair(epoch, attach=False)
+        hello(pair, A, slot_of(**FROZEN))
+        if epoch == 2:
+            hello(pair, B, slot_of(**IMPORTED))
+        else:
+            pair.attach(B, instance="another")
+        legs.append(pair.core.requests[key_of("r")].leg)
+    assert legs[1] > legs[0]
+
+
+@pytest.mark.parametrize(("found", "term"), [(0, 1), (5, 3), (5000, 3), (7, LAST_TERM), (7, 1 << 40)])
+def test_legs_are_counted_on_from_what_earlier_terms_may_have_given(found: int, term: int) -> None:
+    """HO9: and fit 32 bits."""
+    last = last_leg_before(found, term)
+    assert last >= found and last >= min(term, LAST_TERM) * LEGS_OF_TERM and last < 1 << 32
+    assert term < LAST_TERM or last_leg_before(last, term) > last
 
 
 @pytest.mark.parametrize("first", [A, B])
