@@ -116,7 +116,7 @@ class HandoffDesk:
         source.handoffs.exports[source_slot] = target.handoffs.imports[target_slot] = handoff
         source.handoffs.begun.append(handoff)
         target.handoffs.arriving.append(handoff)
-        self._tell(request, target, handoff.leg)
+        self.tell(request, target, handoff.leg)
         self.counts.num_begun += 1
         return handoff
 
@@ -124,7 +124,8 @@ class HandoffDesk:
         request.newest_leg += 1
         return request.newest_leg
 
-    def _tell(self, request: Request, worker: Worker, leg: int) -> None:
+    def tell(self, request: Request, worker: Worker, leg: int) -> None:
+        """Tells its frontend that the worker may run it under this leg."""
         num_cached = request.history.num_cached_tokens
         placed = Placed(request.key, request.attempt, worker.info.worker_id, num_cached, leg)
         self._register.notices.append(placed)
@@ -229,7 +230,7 @@ class HandoffDesk:
         """A frozen request goes on where it is, under a leg of its own."""
         assert request.slot is not None
         request.leg = self._next_leg(request)
-        self._tell(request, source, request.leg)
+        self.tell(request, source, request.leg)
         source.handoffs.thawed[request.slot] = request.leg
 
     def commit_found(self, request: Request, target: Worker) -> None:
@@ -237,7 +238,7 @@ class HandoffDesk:
         let go on, its frontend has heard a higher one than the request came with."""
         assert request.slot is not None
         request.leg = self._next_leg(request)
-        self._tell(request, target, request.leg)
+        self.tell(request, target, request.leg)
         target.handoffs.committed[request.slot] = request.leg
 
     def request_gone(self, request: Request) -> None:
@@ -327,6 +328,6 @@ class HandoffDesk:
         for request in self._register.of(instance):
             worker = self._workers.get(request.worker_id) if request.worker_id is not None else None
             if worker is not None and request.leg:
-                self._tell(request, worker, request.leg)
+                self.tell(request, worker, request.leg)
             if request.handoff is not None:
-                self._tell(request, request.handoff.target, request.handoff.leg)
+                self.tell(request, request.handoff.target, request.handoff.leg)

@@ -105,6 +105,8 @@ class Adoption:
         if known is None or not same or elsewhere:
             _discard_slot(worker, slot, slot.request)
             return
+        if slot.leg:  # whoever gave it may have died with the word for its frontend
+            self._handoffs.tell(known, worker, slot.leg)
         if slot.num_output_tokens and not known.num_prior_output_tokens and not known.is_pooling:
             register.answered(known, now)  # unless its report came: it may have been lost with the link
         if slot.status == SlotStatus.ENDED:

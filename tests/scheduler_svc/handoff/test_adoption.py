@@ -112,7 +112,7 @@ def test_what_has_come_is_committed_under_a_leg_above_all_that_were_told(is_gone
         pair.attach(A, instance="another")
     else:
         hello(pair, A, slot_of(**FROZEN))
-    [told] = [notice for notice in pair.core.drain_notices() if isinstance(notice, Placed)]
+    *_, told = [notice for notice in pair.core.drain_notices() if isinstance(notice, Placed)]
     assert (told.worker_id, told.leg) == (B, pair.core.requests[key_of("r")].leg)
     assert told.leg > LEGS_OF_TERM
     assert pair.orders(B).committed == [(0, told.leg)]
@@ -130,6 +130,18 @@ def test_no_leg_is_given_twice_by_two_schedulers() -> None:
             pair.attach(B, instance="another")
         legs.append(pair.core.requests[key_of("r")].leg)
     assert legs[1] > legs[0]
+
+
+@pytest.mark.parametrize("status", [SlotStatus.DECODE, SlotStatus.ENDED, SlotStatus.FROZEN])
+def test_a_frontend_hears_of_legs_that_are_found(status: SlotStatus) -> None:
+    """HO10: the scheduler that gave it may have died with the word, and the frontend waits for that."""
+    pair = new()
+    pair.core.attach_frontend("f", [("r", 1)], [], 0.0)
+    pair.core.drain_notices()
+    fields = FROZEN if status is SlotStatus.FROZEN else {"status": status}
+    hello(pair, A, slot_of(leg=5, **fields))
+    told = [notice for notice in pair.core.drain_notices() if isinstance(notice, Placed)]
+    assert [(each.worker_id, each.leg) for each in told] == [(A, 5)]
 
 
 @pytest.mark.parametrize(("found", "term"), [(0, 1), (5, 3), (5000, 3), (7, LAST_TERM), (7, 1 << 40)])
