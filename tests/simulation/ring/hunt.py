@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import traceback
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tests.simulation.ring.ring import Outcome, Ring
@@ -70,3 +72,15 @@ def explain(found: Found) -> str:
         tail,
     ]
     return "\n".join(lines)
+
+
+def counts_of(plots: Iterable[Plot]) -> Counter[str]:
+    """What became of hand-offs and pulls in these rings. AssertionError, with the shrunk trace, for the first that
+    breaks a rule."""
+    counts = Counter[str]()
+    for plot in plots:
+        outcome = try_plot(plot)
+        if isinstance(outcome, Found):
+            raise AssertionError(f"{outcome}\n{explain(shrink(outcome))}")
+        counts.update(outcome.counts)
+    return counts
