@@ -10,7 +10,6 @@ import pytest
 
 from scheduler_svc.core.disk import loads, stores
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step import prefill_admission
 from scheduler_svc.links import disk as links
 from tests.simulation.disk import NodeDisk, SharedDisk
 from tests.simulation.random_scenario import Scenario
@@ -72,13 +71,13 @@ def what_was_lost_is_published(patch: Patch) -> None:
 
 def started_before_its_loads_have_ended(patch: Patch) -> None:
     """DT3: what is being loaded can be hit."""
-    aside = prefill_admission.load_aside
+    aside = loads.load_aside
 
     def begin_and_end(worker: Worker, request: Any, load: Any, needs: Sequence[int], step: Any) -> None:
         aside(worker, request, load, needs, step)
         loads.end_loads(worker, step.step_id, ())
 
-    patch.setattr(prefill_admission, "load_aside", begin_and_end)
+    patch.setattr(loads, "load_aside", begin_and_end)
     patch.setattr("tests.simulation.scenario.check_owned", lambda *_: None)
 
 
