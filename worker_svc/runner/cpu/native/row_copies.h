@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
-#ifdef __SSE2__
+#ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
@@ -13,10 +13,10 @@ namespace {
 #if defined __AVX512F__
 typedef __m512i Piece;
 inline void stream(Piece* to, Piece piece) { _mm512_stream_si512(to, piece); }
-#elif defined __AVX__
+#elif defined __AVX2__
 typedef __m256i Piece;
 inline void stream(Piece* to, Piece piece) { _mm256_stream_si256(to, piece); }
-#elif defined __SSE2__
+#elif defined __x86_64__
 typedef __m128i Piece;
 inline void stream(Piece* to, Piece piece) { _mm_stream_si128(to, piece); }
 #endif
@@ -35,7 +35,7 @@ constexpr int64_t CACHE_LINE = 64, SMALL_PAGE = 4096;
 // caches.
 inline void copy_row(char* target, const char* source, int64_t bytes, const char* next, const char* next_target) {
     int64_t done = 0;
-#ifdef __SSE2__
+#ifdef __x86_64__
     for (int64_t i = 0; i < bytes; i += SMALL_PAGE) __builtin_prefetch(next_target + i, 1);
     if ((uintptr_t)target % CACHE_LINE == 0)
         for (; done + CACHE_LINE <= bytes; done += CACHE_LINE) {
@@ -65,7 +65,7 @@ void copy_rows(const StripPair* strips, int64_t num_strips, const int64_t* targe
                      ahead.target + targets[n] * ahead.row_bytes);
         }
     }
-#ifdef __SSE2__
+#ifdef __x86_64__
     _mm_sfence();  // whoever is told that the rows are there sees them
 #endif
 }
