@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from scheduler_svc.core.disk.worth import DiskPace
+from signalbox.runtime.token_pace import WEIGHT, TokenPace
 
 LEAST_US = 1000.0
 """What a pull costs besides its bytes at least: two steps that order it, a stream, and an event that ends it."""
-WEIGHT = 0.3
-"""Share that a new measurement has."""
-LEAST_TOKENS = 64
-"""A step with fewer tokens of prompts says little of what a token costs."""
 STALE_S = 60.0
 """How long what was measured of a pull is believed, in seconds."""
 
@@ -26,23 +23,13 @@ class _Measured(NamedTuple):
     block_us: tuple[float, ...]
 
 
-class PullPace:
+class PullPace(TokenPace):
     """Times of one target."""
 
     def __init__(self) -> None:
-        self.token_us = 0.0
-        """To compute a token of a prompt; 0: not known."""
+        super().__init__()
         self._pulls: dict[str, _Measured] = {}
         """What was measured, by source."""
-
-    def computed(self, num_tokens: int, num_rows: int, execute_us: int) -> None:
-        """A step computed so many tokens of prompts, beside rows that decode. The cheapest counts: short contexts cost
-        less than long ones, and nothing is to be pulled that would be computed sooner."""
-        if num_tokens < max(LEAST_TOKENS, 8 * num_rows) or not execute_us:
-            return
-        token_us = execute_us / num_tokens
-        rises = token_us > self.token_us > 0
-        self.token_us += (token_us - self.token_us) * (WEIGHT / 4 if rises else 1.0)
 
     def pulled(self, source_id: str, base_us: float, block_us: Sequence[float], now: float) -> None:
         """A pull from there took that, `base_us` besides its blocks; 0: it had none of a group."""
