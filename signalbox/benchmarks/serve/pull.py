@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from statistics import median
 
 from signalbox.benchmarks.serve.command import MODEL_NAME, read_vocab_size
 from signalbox.benchmarks.serve.local_ring import LocalRing, free_addresses
-from signalbox.benchmarks.serve.restart import NEXT_TOKENS, Answer, ask
+from signalbox.benchmarks.serve.restart import NEXT_TOKENS, Answer, ask, tell
 from signalbox.cli.admin_client import AdminClient, admin_client
 from signalbox.cli.ring.ring import Ring
 from signalbox.client import Client
@@ -59,7 +58,7 @@ async def _measure(args: argparse.Namespace) -> int:
             "computed_ttft_ms": round(computed.ttft_s * 1e3, 1),
             "same_tokens": pulled.tokens == computed.tokens,
         }
-        print(json.dumps(line) if args.json else "  ".join(f"{k} {v}" for k, v in line.items()), flush=True)
+        tell(line, as_json=args.json)
     ratio = median(c / p for p, c in zip(times[True], times[False], strict=True))
     pulled_ms, computed_ms = (median(times[pulls]) * 1e3 for pulls in (True, False))
     print(f"medians: {pulled_ms:.0f} ms pulled, {computed_ms:.0f} ms computed, ratio {ratio:.1f}")

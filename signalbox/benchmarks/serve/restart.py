@@ -17,7 +17,7 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -81,7 +81,7 @@ async def _measure(args: argparse.Namespace) -> int:
             "computed_ttft_ms": round(computed.ttft_s * 1e3, 1),
             "same_tokens": loaded.tokens == computed.tokens,
         }
-        print(json.dumps(line) if args.json else "  ".join(f"{k} {v}" for k, v in line.items()), flush=True)
+        tell(line, as_json=args.json)
     disk, anew = median(times["disk"]), median(times["computed"])
     ratio = median(c / d for d, c in zip(times["disk"], times["computed"], strict=True))
     print(f"medians: {disk * 1e3:.0f} ms from disk, {anew * 1e3:.0f} ms computed, ratio {ratio:.1f}")
@@ -137,6 +137,11 @@ async def ask(client: Client, prompt: list[int]) -> Answer:
         ttft_s = ttft_s or time.perf_counter() - began
     result = await call.result()
     return Answer(list(result.token_ids), ttft_s, result.finished.num_cached_tokens)
+
+
+def tell(line: Mapping[str, object], *, as_json: bool) -> None:
+    """Prints one round."""
+    print(json.dumps(line) if as_json else "  ".join(f"{k} {v}" for k, v in line.items()), flush=True)
 
 
 async def _until_quiet(directory: Path) -> None:
