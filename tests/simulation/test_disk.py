@@ -10,6 +10,7 @@ import pytest
 
 from scheduler_svc.core.disk import loads, stores
 from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.step import elsewhere
 from scheduler_svc.links import disk as links
 from tests.simulation.disk import NodeDisk, SharedDisk
 from tests.simulation.random_scenario import Scenario
@@ -77,7 +78,7 @@ def started_before_its_loads_have_ended(patch: Patch) -> None:
         aside(worker, request, load, needs, step)
         loads.end_loads(worker, step.step_id, ())
 
-    patch.setattr(loads, "load_aside", begin_and_end)
+    patch.setattr(elsewhere, "load_aside", begin_and_end)
     patch.setattr("tests.simulation.scenario.check_owned", lambda *_: None)
 
 

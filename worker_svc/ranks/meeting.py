@@ -128,9 +128,8 @@ def _on_gpus(parts: Parts, number_here: int, store: Store, host: Communicator) -
     """Joins a group of one stage, which has met on the hosts, over NCCL."""
     assert parts.num_stages == 1, "settings refuse stages on GPUs"
     check_gpus(number_here + 1)
-    torch.cuda.set_device(
-        number_here
-    )  # of this thread, which loads and makes calls; rank 0's is any thread's
+    # Of this thread, which loads and makes calls; rank 0's is any thread's.
+    torch.cuda.set_device(number_here)
     device = torch.device("cuda", number_here)
     group = make_nccl_group(PrefixStore("nccl", store), host.rank, host.size, timedelta(seconds=COLLECTIVE_S))
     return Split(NcclCommunicator(group, device, host), by_expert=parts.by_expert, device=str(device))

@@ -73,21 +73,6 @@ def load_aside(
     fence.most_us = max(fence.most_us, load.most_us)
 
 
-def bring_from_elsewhere(
-    worker: Worker, request: Request, prefix: Prefix, needs: list[int], step: StepDecision, now: float
-) -> None:
-    """Orders with `step` what a disk has for `request`, else what another worker has (PB). A step does one of the two,
-    and begins one pull at most: `request` is looked at again with the next one then."""
-    load, is_pull = find_load(worker, request, prefix), step.loads is not None and step.loads.pull is not None
-    if load is not None:
-        if not is_pull:
-            load_aside(worker, request, load, needs, step)
-        return
-    plan = worker.pulls.find(worker, request, prefix, now)
-    if plan is not None and worker.pulls.puller is not None and step.loads is None:
-        worker.pulls.puller.begin(worker, request, plan, needs, step, now)
-
-
 def end_loads(worker: Worker, step_id: int, lost: Sequence[int]) -> None:
     """The loads that a step ordered have ended; `lost` are the numbers of those that did not arrive: they are not
     there. Whoever waited is looked at again, and may wait for copies yet. News of others are of an older link."""

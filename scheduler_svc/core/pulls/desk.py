@@ -34,7 +34,7 @@ from scheduler_svc.core.step.step import StepDecision
 Pull = PullOf[Worker]
 KEY_BYTES = 16
 SHOWN_SHARE = 4
-"""One block in so many of those that a source has to spare may be held at a time because it is read."""
+"""A pull may hold one block in so many of those that its source has to spare then."""
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,7 +17,9 @@ class Puller(Protocol):
     def find(self, worker: Any, request: Any, prefix: Any, now: float) -> Any | None:
         """What `worker` is to read from another one for `request`; None: nothing."""
 
-    def begin(self, worker: Any, request: Any, plan: Any, needs: list[int], step: Any, now: float) -> None:
+    def begin(
+        self, worker: Any, request: Any, plan: Any, needs: Sequence[int], step: Any, now: float
+    ) -> None:
         """Orders it with `step`."""
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from scheduler_svc.core.blocks.prefix_sharing import awaits_leader, find_leader, num_known
 from scheduler_svc.core.blocks.side_copies import awaits_copies, count_copies, find_fence, reserved_for_others
-from scheduler_svc.core.disk.loads import find_load
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.step.capacity import StepCapacity
 from scheduler_svc.core.step.displacement import blocks_of_others, may_displace
+from scheduler_svc.core.step.elsewhere import is_elsewhere
 from scheduler_svc.core.step.shortage import covers
 
 Rule = Callable[[StepCapacity, Request], bool]
@@ -131,9 +131,7 @@ def _wants_copies(capacity: StepCapacity, request: Request) -> bool:
 def _wants_load(capacity: StepCapacity, request: Request) -> bool:
     """A disk, or another worker, has more of its prompt, and gives it sooner than it is computed. It waits for that
     once per start."""
-    worker, prefix = capacity.worker, capacity.prefix
-    from_disk = find_load(worker, request, prefix)
-    return from_disk is not None or worker.pulls.find(worker, request, prefix, capacity.now) is not None
+    return is_elsewhere(capacity.worker, request, capacity.prefix, capacity.now)
 
 
 SLOT = Gate(_lacks_slot)

@@ -17,7 +17,6 @@ from scheduler_svc.core.blocks.prefix_sharing import find_leader, num_known
 from scheduler_svc.core.blocks.prefix_wait import PrefixWait
 from scheduler_svc.core.blocks.side_copies import copy_aside, find_fence, reserved_for_others
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.disk.loads import bring_from_elsewhere
 from scheduler_svc.core.queue.order import goes_before, resume_key
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.slots.starting import start_slot
@@ -25,6 +24,7 @@ from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.capacity import StepCapacity
 from scheduler_svc.core.step.decode_blocks import grant
 from scheduler_svc.core.step.displacement import make_idle_room, make_place, make_room, may_displace
+from scheduler_svc.core.step.elsewhere import bring_from_elsewhere
 from scheduler_svc.core.step.gates import (
     BLOCKS,
     HOLD_UP_NOBODY,
