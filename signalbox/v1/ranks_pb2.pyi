@@ -109,7 +109,7 @@ class RankState(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., version: _Optional[int] = ..., num_drafts: _Optional[int] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class RankBatch(_message.Message):
-    __slots__ = ("num_decode_rows", "slots", "query_starts", "token_ids", "positions", "seq_lens", "sample_index", "tables", "state_reads", "state_writes", "state_tails", "state_keeps", "scored", "pooled")
+    __slots__ = ("num_decode_rows", "slots", "query_starts", "token_ids", "positions", "seq_lens", "sample_index", "tables", "state_reads", "state_writes", "state_tails", "state_keeps", "scored", "pooled", "num_prompt_tokens")
     NUM_DECODE_ROWS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     QUERY_STARTS_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +124,7 @@ class RankBatch(_message.Message):
     STATE_KEEPS_FIELD_NUMBER: _ClassVar[int]
     SCORED_FIELD_NUMBER: _ClassVar[int]
     POOLED_FIELD_NUMBER: _ClassVar[int]
+    NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     num_decode_rows: int
     slots: bytes
     query_starts: bytes
@@ -138,7 +139,8 @@ class RankBatch(_message.Message):
     state_keeps: bytes
     scored: bytes
     pooled: bytes
-    def __init__(self, num_decode_rows: _Optional[int] = ..., slots: _Optional[bytes] = ..., query_starts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., positions: _Optional[bytes] = ..., seq_lens: _Optional[bytes] = ..., sample_index: _Optional[bytes] = ..., tables: _Optional[_Iterable[_Union[RankTables, _Mapping]]] = ..., state_reads: _Optional[bytes] = ..., state_writes: _Optional[bytes] = ..., state_tails: _Optional[bytes] = ..., state_keeps: _Optional[bytes] = ..., scored: _Optional[bytes] = ..., pooled: _Optional[bytes] = ...) -> None: ...
+    num_prompt_tokens: bytes
+    def __init__(self, num_decode_rows: _Optional[int] = ..., slots: _Optional[bytes] = ..., query_starts: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., positions: _Optional[bytes] = ..., seq_lens: _Optional[bytes] = ..., sample_index: _Optional[bytes] = ..., tables: _Optional[_Iterable[_Union[RankTables, _Mapping]]] = ..., state_reads: _Optional[bytes] = ..., state_writes: _Optional[bytes] = ..., state_tails: _Optional[bytes] = ..., state_keeps: _Optional[bytes] = ..., scored: _Optional[bytes] = ..., pooled: _Optional[bytes] = ..., num_prompt_tokens: _Optional[bytes] = ...) -> None: ...
 
 class RankTables(_message.Message):
     __slots__ = ("width", "firsts", "counts", "block_ids")

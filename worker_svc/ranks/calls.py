@@ -26,10 +26,12 @@ class CallCodec:
         most = -(-info.max_model_len // info.block_size) + 1
         self._tables = [KnownTables(info.num_slots, most) for _ in range(1 + len(info.groups))]
         self._sampling = SamplingTable(1)
+        self._num_prompt_tokens = np.zeros(info.num_slots, np.int32)
 
     def write_batch(self, batch: Batch) -> ranks_pb2.RankBatch:
         """What the other ranks need of it."""
         message = ranks_pb2.RankBatch(num_decode_rows=batch.num_decode_rows)
+        message.num_prompt_tokens = _raw(batch.num_prompt_tokens[batch.slots[batch.num_decode_rows :]])
         for name in (*COLUMNS, *STATES):
             setattr(message, name, _raw(getattr(batch, name)))
         message.state_keeps = _raw(np.array(batch.state_keeps))
@@ -52,6 +54,8 @@ class CallCodec:
             known.hear(columns["slots"], _changes(said))
             for known, said in zip(self._tables, message.tables, strict=False)
         )
+        chunks = columns["slots"][message.num_decode_rows :]
+        self._num_prompt_tokens[chunks] = _array(message.num_prompt_tokens)
         none = np.empty(0, np.int32)
         return Batch(
             step_id=0,
@@ -62,7 +66,7 @@ class CallCodec:
             sample_output_positions=none,
             sampling=self._sampling,
             tokens=none,
-            num_prompt_tokens=none,
+            num_prompt_tokens=self._num_prompt_tokens,
             num_tokens=none,
             state_keeps=[StateKeep(*row) for row in _rows(message.state_keeps, 3)],
             scored=[QuerySpan(*row) for row in _rows(message.scored, 3)],

@@ -283,13 +283,9 @@ class TorchRunner:
     @contextlib.contextmanager
     def _running(self, batch: Batch) -> Iterator[None]:
         """Meanwhile forwards are those of a batch."""
-        paged = self._batch_class(
-            cache=self._cache,
-            num_decode_rows=batch.num_decode_rows,
-            query_starts=batch.query_starts,
-            positions=batch.positions,
-            block_tables=batch.block_tables,
-            group_tables=batch.group_tables,
+        paged = self._batch_class.of(
+            batch,
+            self._cache,
             of_layers=self._of_layers,
             device=self.model.device,
             states=rows_of(self._states, batch),

@@ -64,13 +64,10 @@ def make_acts(times: int) -> dict[str, Act]:
 
 
 async def run_all(
-    shape: Shape, asks: Sequence[Ask], acts: dict[str, Act], tree: Path, *, is_rounded: bool = False
+    shape: Shape, asks: Sequence[Ask], acts: dict[str, Act], tree: Path
 ) -> AsyncIterator[Result]:
-    """One scenario after the other, in one ring. is_rounded: numbers depend on where prompts begin, so that what they
-    are compared with begins in the cache, too."""
+    """One scenario after the other, in one ring."""
     async with open_ring(shape, tree) as ring:
-        if is_rounded:
-            await make_reference(ring, asks)
         reference = await make_reference(ring, asks)
         for name, act in acts.items():
             yield await run(ring, name, asks, reference, act)
@@ -99,12 +96,12 @@ async def run_long(
             yield result
     if (only is None or "SmolLM2" in only) and (model := _real_model()) is not None:
         shape = make_shape(REAL_STREAMS, REAL_TOKENS)
-        # Of a size at which float32 takes hours. In bfloat16 a prompt's rows of 16 tokens and more round otherwise than
-        # fewer do: of 16 outputs 4 are others once their prompts are cached, without any move.
+        # Of a size at which float32 takes hours.
         shape = replace(shape, model=str(model), worker_flags=(*shape.worker_flags, "--dtype=bfloat16"))
         asks = make_greedy(REAL_STREAMS, REAL_TOKENS, PROMPTS)
-        moves = {"moves": move_all(times, every_s=5.0)}
-        async for result in run_all(shape, asks, moves, tree, is_rounded=True):
+        acts = {"moves": move_all(times, every_s=5.0)}
+        acts["SIGKILL of the source"] = kill_in_the_middle(source_dies=True)
+        async for result in run_all(shape, asks, acts, tree):
             result.name += ", SmolLM2-135M"
             yield result
 

@@ -53,7 +53,7 @@ def make_batch(random: np.random.Generator, **changes: Any) -> Batch:
         "sample_output_positions": none,
         "sampling": SamplingTable(1),
         "tokens": none,
-        "num_prompt_tokens": none,
+        "num_prompt_tokens": random.integers(1, 60, 8).astype(np.int32),
         "num_tokens": none,
     }
     return Batch(**(options | changes))
@@ -77,6 +77,8 @@ def test_batches_are_read_as_they_were_written() -> None:
             batch.state_keeps,
             batch.scored,
         )
+        chunks = batch.slots[batch.num_decode_rows :]
+        assert np.array_equal(read.num_prompt_tokens[chunks], batch.num_prompt_tokens[chunks])
         needs = -(-batch.seq_lens // BLOCK_SIZE)
         for ours, theirs in zip(
             (batch.block_tables, *batch.group_tables), (read.block_tables, *read.group_tables), strict=True

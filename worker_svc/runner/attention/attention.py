@@ -7,7 +7,7 @@ where their KV lies, is in the `PagedBatch` that `running` made current: some fa
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -24,9 +24,11 @@ from worker_svc.runner.attention import torch_attention
 from worker_svc.runner.attention.families import chunk_of, window_of
 from worker_svc.runner.attention.kv_cache import KVCache, LayerCache, LayerShape
 from worker_svc.runner.attention.latent import absorbed_of
+from worker_svc.runner.attention.ways import AttentionRows, Way, Ways, cut_rows, whole_rows
 from worker_svc.runner.cpu.native.kernels import Kernels, can_attend, load_kernels
 
 if TYPE_CHECKING:
+    from worker_svc.core.batch import Batch
     from worker_svc.runner.recurrent.drafted import DraftedRows
     from worker_svc.runner.recurrent.rows import DecodeStates, StateRows
 
@@ -37,7 +39,8 @@ I32 = NDArray[np.int32]
 
 @dataclass
 class PagedBatch:
-    """Where the T query tokens of a forward stand: R rows, decode rows first, as in `core.batch.Batch`."""
+    """Where the T query tokens of a forward stand: R rows, decode rows first, as in `core.batch.Batch`, except that a
+    chunk may be several."""
 
     cache: KVCache
     num_decode_rows: int
@@ -54,6 +57,8 @@ class PagedBatch:
     """[layers] number of each layer's group; empty: all are the spine's."""
     states: StateRows | DraftedRows | DecodeStates | None = None
     """The recurrent states of the rows; None: the model has no such layers."""
+    ways: Ways = field(default_factory=lambda: np.empty(0, np.uint8))
+    """[R] how each row's tokens attend (`Way`); empty: what is no decode row is of a prompt."""
     layers_called: set[int] = field(default_factory=set)
     block_ids: torch.Tensor = field(init=False)
     """[T] block that each query token's KV is written to."""
@@ -64,7 +69,33 @@ class PagedBatch:
     _cut: dict[int, PagedBatch] = field(init=False, default_factory=dict)
     _of_groups: dict[int, PagedBatch] = field(init=False, default_factory=dict)
 
+    @classmethod
+    def of(cls, batch: Batch, cache: KVCache, **more: Any) -> PagedBatch:
+        """The query tokens of `batch`, in rows by how they attend; `more`: fields that it does not know."""
+        num_prompt_tokens = batch.num_prompt_tokens[batch.slots[batch.num_decode_rows :]]
+        cut = cut_rows(batch.query_starts, batch.positions, batch.num_decode_rows, num_prompt_tokens)
+        if cut.rows is not None and not cls.knows_ways(cache):
+            cut = AttentionRows(batch.query_starts, None, cut.ways[:0])
+        rows = slice(None) if cut.rows is None else cut.rows
+        return cls(
+            cache=cache,
+            num_decode_rows=batch.num_decode_rows,
+            query_starts=cut.query_starts,
+            positions=batch.positions,
+            block_tables=batch.block_tables[rows],
+            group_tables=[tables[rows] for tables in batch.group_tables],
+            ways=cut.ways,
+            **more,
+        )
+
+    @classmethod
+    def knows_ways(cls, cache: KVCache) -> bool:
+        """Whether tokens that were decoded once go the same way again at a price that is worth it."""
+        return all(kernels_for(layer.keys, layer) is not None for layer in cache.layers)
+
     def __post_init__(self) -> None:
+        if not len(self.ways):
+            self.ways = whole_rows(self.num_rows, self.num_decode_rows)
         self.query_starts, self.positions, self.block_tables = (
             np.ascontiguousarray(column, np.int32)
             for column in (self.query_starts, self.positions, self.block_tables)
@@ -79,15 +110,15 @@ class PagedBatch:
     def num_rows(self) -> int:
         return len(self.query_starts) - 1
 
-    def spans(self, first_row: int) -> Iterator[tuple[int, int, int]]:
-        """(row, start, end) of query tokens `[start, end)` that attend at once, for the rows from `first_row` on.
+    def spans(self, rows: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+        """(row, start, end) of query tokens `[start, end)` that attend at once.
 
-        The tokens of a decode row do so one by one: a draft's attention is then, bit for bit, that of a decode token.
+        Tokens that are no prompt do so one by one: a draft's attention is then, bit for bit, that of a decode token.
         """
         starts = self.query_starts.tolist()
-        for row in range(first_row, self.num_rows):
+        for row in rows:
             start, end = starts[row : row + 2]
-            step = 1 if row < self.num_decode_rows else max(1, end - start)
+            step = max(1, end - start) if self.ways[row] == Way.PROMPT else 1
             for first in range(start, end, step):
                 yield row, first, first + step
 
@@ -121,6 +152,7 @@ class PagedBatch:
             self._cut[chunk] = replace(
                 self,
                 num_decode_rows=int((rows < self.num_decode_rows).sum()),
+                ways=self.ways[rows],
                 query_starts=starts,
                 positions=self.positions % chunk,
                 block_tables=tables,
@@ -284,8 +316,7 @@ def attend(
     if whole is not None:
         return whole
     out = query.new_empty((query.shape[0], query.shape[1], layer.values.shape[-1]))
-    first_row = attend_by_kernel(query, layer, batch, scores, out)
-    for row, start, end in batch.spans(first_row):
+    for row, start, end in batch.spans(attend_by_kernel(query, layer, batch, scores, out)):
         out[start:end] = torch_attention.attend_row(
             query[start:end],
             layer,
@@ -303,28 +334,31 @@ def attend_by_kernel(
     batch: PagedBatch,
     scores: torch_attention.Scores,
     out: torch.Tensor,
-) -> int:
-    """Writes the attention of the first rows to `out`. Returns how many: decode rows at most, or all; 0 without a
-    kernel."""
+) -> Sequence[int]:
+    """Writes the attention of rows to `out`. Returns those that are left: prompts, if the kernel does not know their
+    way, or all without a kernel."""
     kernels = kernels_for(query, layer)
     if kernels is None:
-        return 0
-    count = batch.num_rows if kernels.attends_prompts(layer) else batch.num_decode_rows
-    if not count:
-        return 0
+        return range(batch.num_rows)
+    prompts: list[int] = []
+    if not kernels.attends_prompts(layer):
+        prompts = np.flatnonzero(batch.ways == Way.PROMPT).tolist()
+        if len(prompts) == batch.num_rows:
+            return prompts
     kernels.attend(
         query if query.stride()[1:] == (query.shape[2], 1) else query.contiguous(),
         layer,
         out,
-        query_starts=batch.query_starts[: count + 1],
+        query_starts=batch.query_starts,
         positions=batch.positions,
+        ways=batch.ways,
         block_tables=batch.block_tables,
         scaling=scores.scaling,
         sliding_window=scores.sliding_window,
         softcap=scores.softcap,
         sinks=None if scores.sinks is None else scores.sinks.float().contiguous(),
     )
-    return count
+    return prompts
 
 
 def kernels_for(query: torch.Tensor, layer: LayerCache) -> Kernels | None:

@@ -94,6 +94,7 @@ class FusedDecoder(nn.Module):
         call.hidden, call.cosines, call.sines = hidden.data_ptr(), cosines.data_ptr(), sines.data_ptr()
         call.query_starts = batch.query_starts.ctypes.data
         call.positions = batch.positions.ctypes.data
+        call.ways = batch.ways.ctypes.data
         call.block_tables = batch.block_tables.ctypes.data
         call.block_ids, call.offsets = batch.block_ids.data_ptr(), batch.offsets.data_ptr()
         call.num_layers = len(self._layers)

@@ -225,13 +225,9 @@ class CudaRunner(TorchRunner):
     def _run_ahead_of_host(self, batch: Batch, ahead: Mask) -> tuple[torch.Tensor, torch.Tensor]:
         """As `_run_step`, `[N, V]` and `[R]`, for any step; from the host's columns, but
         for tokens that only the device knows."""
-        paged = self._batch_class(
-            cache=self._cache,
-            num_decode_rows=batch.num_decode_rows,
-            query_starts=batch.query_starts,
-            positions=batch.positions,
-            block_tables=batch.block_tables,
-            group_tables=batch.group_tables,
+        paged = self._batch_class.of(
+            batch,
+            self._cache,
             of_layers=self._of_layers,
             device=self.model.device,
             states=rows_of(self._states, batch),

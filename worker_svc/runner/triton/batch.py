@@ -44,6 +44,11 @@ class TritonBatch(PagedBatch):
             [block_ids, offsets.astype(np.int64), self.positions, self.block_tables], self.device
         )
 
+    @classmethod
+    def knows_ways(cls, cache: KVCache) -> bool:
+        """No: a chunk goes through one kernel, and products on a GPU depend on their company anyway."""
+        return False
+
     @property
     def position_tensor(self) -> torch.Tensor:
         """[T] position of each query token, on the device."""

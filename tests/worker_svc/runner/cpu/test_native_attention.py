@@ -13,6 +13,7 @@ from tests.worker_svc.runner.test_paged_attention import Case
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, attend
 from worker_svc.runner.attention.torch_attention import Scores
+from worker_svc.runner.attention.ways import Way
 
 kernels = attention.native_kernels()
 pytestmark = pytest.mark.skipif(kernels is None, reason="there is no C++ compiler")
@@ -100,14 +101,29 @@ def test_a_prompt_does_not_depend_on_how_it_is_cut(
     for row, cuts in (
         (0, [0, 16, 33, 97, 150]),
         (0, [0, 150]),
+        (0, [*range(0, 130, 13), 149, 150]),
         (1, [0, 17]),
         (2, [0, 19, 51, 80]),
+        (2, [0, 1, 3, 80]),
+        (3, [0, 1]),
         (4, [0, 16]),
     ):
         start = case.batch.query_starts[row]
         for first, end in pairwise(cuts):
             part = attend_part(case, row, first, end)
             assert torch.equal(part, together[start + first : start + end]), (rows[row], first, end)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_many_rows_of_one_request_are_those_of_one_row(dtype: torch.dtype) -> None:
+    """Y2: what was decoded token by token has the same numbers when it is computed again, beside rows of any way."""
+    rows = [(700, 5), (300, 1), *[(1100 + 4 * i, 4) for i in range(6)]]
+    case = Case(rows, 2, (9, 3, 64), dtype=dtype)
+    case.batch.ways[2:] = Way.AGAIN
+    together = attend(case.query, case.layer, case.batch, SCORES)
+    for row, first in enumerate(case.batch.query_starts[:-1]):
+        one = alone(case, row)
+        assert torch.equal(one, together[first : first + len(one)]), rows[row]
 
 
 @needs_dot

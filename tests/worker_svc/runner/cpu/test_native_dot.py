@@ -26,6 +26,7 @@ from tests.worker_svc.runner.reference import make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import Driver
 from worker_svc.runner.attention.attention import native_kernels
 from worker_svc.runner.attention.kv_cache import LayerCache
+from worker_svc.runner.attention.ways import Way, whole_rows
 from worker_svc.runner.cpu.decoder import FusedDecoder
 from worker_svc.runner.cpu.native.kernels import Kernels
 from worker_svc.runner.cpu.native_linear import NativeLinear, PackedWeight
@@ -124,8 +125,9 @@ def test_attention_of_prompts(
     softcap: float | None,
     sinks: bool,
 ) -> None:
-    # A decode row, drafts, and chunks: (tokens before, tokens).
-    rows = [(30, 1), (130, 3), (0, 17), (0, 90), (60, 4), (75, 64), (200, 41)]
+    # A decode row, drafts, chunks, and outputs that are computed again: (tokens before, tokens).
+    rows = [(30, 1), (130, 3), (0, 17), (0, 90), (60, 4), (75, 64), (200, 41), (9, 1), (190, 4)]
+    ways = np.array([Way.DECODE] * 2 + [Way.PROMPT] * 6 + [Way.AGAIN], np.uint8)
     block_size, generator = 16, np.random.default_rng(0)
     width = 16
     table = generator.permutation(len(rows) * width).astype(np.int32).reshape(len(rows), width)
@@ -157,6 +159,7 @@ def test_attention_of_prompts(
         out,
         query_starts=starts,
         positions=positions,
+        ways=ways,
         block_tables=table,
         scaling=dim**-0.5,
         sliding_window=window,
@@ -184,13 +187,14 @@ def test_a_chunk_does_not_change_its_queries() -> None:
             out,
             query_starts=np.array([0, last - first], np.int32),
             positions=np.arange(first, last, dtype=np.int32),
+            ways=whole_rows(1, 0),
             block_tables=table,
             scaling=0.125,
         )
         return out
 
     whole = attend(0, length)
-    for first, last in ((0, 16), (0, 64), (16, 90), (33, 49), (90, 150)):
+    for first, last in ((0, 16), (0, 64), (16, 90), (33, 49), (90, 150), (20, 23), (149, 150)):
         assert torch.equal(attend(first, last), whole[first:last])
 
 
@@ -208,6 +212,7 @@ def test_a_short_chunk_does_not_depend_on_the_rows_before_it() -> None:
             out,
             query_starts=starts[rows.start : rows.stop + 1] - starts[rows.start],
             positions=positions[first:last],
+            ways=whole_rows(rows.stop - rows.start, 0),
             block_tables=table[rows],
             scaling=0.125,
         )

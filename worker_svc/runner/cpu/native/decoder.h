@@ -27,7 +27,9 @@ struct Decoder {
     const Layer* layers;
     void* hidden;  // [tokens, hidden_size], in and out
     const void *cosines, *sines;
-    const int32_t *query_starts, *positions, *block_tables;
+    const int32_t *query_starts, *positions;
+    const uint8_t* ways;  // of attention
+    const int32_t* block_tables;
     const int64_t *block_ids, *offsets;
     int64_t num_layers, num_tokens, num_rows, table_width;
     int64_t hidden_size, num_heads, num_kv_heads, dim, intermediate, rotary_dim, block_size;
@@ -73,8 +75,7 @@ class Forward {
         int64_t partials = 0;
         for (int64_t i = 0; i < d.num_layers; i++) {
             const Attention a = attention(d.layers[i]);
-            const Plan& plan =
-                plans_.try_emplace(a.window, a, FEWEST_QUERIES - 1, sizeof(bf16), d.num_threads).first->second;
+            const Plan& plan = plans_.try_emplace(a.window, a, sizeof(bf16), d.num_threads).first->second;
             partials = std::max(partials, plan.size);
         }
         chunks_ = plan_chunks(attention(d.layers[0]));
@@ -103,7 +104,7 @@ class Forward {
     Attention attention(const Layer& l) const {
         const int64_t width = d_.num_heads * d_.dim;
         const int32_t* tables = l.block_tables ? l.block_tables : d_.block_tables;
-        return {s_.qkv.data(), l.keys, l.values, s_.attended.data(), d_.query_starts, d_.positions, tables,
+        return {s_.qkv.data(), l.keys, l.values, s_.attended.data(), d_.query_starts, d_.positions, d_.ways, tables,
                 nullptr, qkv_width_, width, d_.num_rows, d_.table_width, d_.num_heads, d_.num_kv_heads, d_.dim,
                 d_.dim, d_.block_size, l.window, d_.dim, d_.scaling, 0.0f, 1, 1};
     }

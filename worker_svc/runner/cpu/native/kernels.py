@@ -77,18 +77,19 @@ class Kernels:
         *,
         query_starts: I32,
         positions: I32,
+        ways: NDArray[np.uint8],
         block_tables: I32,
         scaling: float,
         sliding_window: int | None = None,
         softcap: float | None = None,
         sinks: torch.Tensor | None = None,
     ) -> None:
-        """Attention of the R rows of `query_starts` `[R + 1]`; writes `out[: query_starts[R]]` `[T, Hq, Dv]`.
+        """Attention of the R rows of `query_starts` `[R + 1]`; writes them in `out` `[T, Hq, Dv]`, but for rows that go
+        the way of a prompt where the kernel does not know it (`attends_prompts`).
 
-        `query` is `[T, Hq, D]`, the heads of a token side by side, `positions` `[T]`, `block_tables`
-        `[R or more, W]`, `sinks` `[Hq]` float32. Takes what `can_attend` allows. A result depends neither on
-        the other rows nor on the threads, nor on the other query tokens of its row but for this: where the
-        kernel `attends_prompts`, rows of 16 tokens and more take another routine, which rounds otherwise.
+        `query` is `[T, Hq, D]`, the heads of a token side by side, `positions` `[T]`, `ways` `[R]` (`Way`),
+        `block_tables` `[R, W]`, `sinks` `[Hq]` float32. Takes what `can_attend` allows. A result depends on the way,
+        and neither on the other rows, nor on the other query tokens of its row, nor on the threads.
         """
         num_kv_heads, block_size, key_dim = layer.keys.shape[1:]
         call = AttentionCall(
@@ -98,6 +99,7 @@ class Kernels:
             out.data_ptr(),
             query_starts.ctypes.data,
             positions.ctypes.data,
+            ways.ctypes.data,
             block_tables.ctypes.data,
             None if sinks is None else sinks.data_ptr(),
             query.stride(0),

@@ -15,7 +15,7 @@ class AttentionCall(ctypes.Structure):
 
     _fields_ = (
         *((name, c_void_p) for name in ("query", "keys", "values", "out")),
-        *((name, c_void_p) for name in ("query_starts", "positions", "block_tables", "sinks")),
+        *((name, c_void_p) for name in ("query_starts", "positions", "ways", "block_tables", "sinks")),
         *((name, c_int64) for name in ("query_stride", "out_stride", "num_rows", "table_width")),
         *((name, c_int64) for name in ("num_heads", "num_kv_heads", "key_dim", "value_dim")),
         *((name, c_int64) for name in ("block_size", "window", "value_stride")),
@@ -63,7 +63,7 @@ class DecoderCall(ctypes.Structure):
 
     _fields_ = (
         *((name, c_void_p) for name in ("layers", "hidden", "cosines", "sines", "query_starts")),
-        *((name, c_void_p) for name in ("positions", "block_tables", "block_ids", "offsets")),
+        *((name, c_void_p) for name in ("positions", "ways", "block_tables", "block_ids", "offsets")),
         *((name, c_int64) for name in ("num_layers", "num_tokens", "num_rows", "table_width")),
         *((name, c_int64) for name in ("hidden_size", "num_heads", "num_kv_heads", "dim")),
         *((name, c_int64) for name in ("intermediate", "rotary_dim", "block_size")),

@@ -8,7 +8,9 @@
 struct Attention {
     const void *query, *keys, *values;
     void* out;
-    const int32_t *query_starts, *positions, *block_tables;
+    const int32_t *query_starts, *positions;
+    const uint8_t* ways;  // [rows] how each row's tokens attend
+    const int32_t* block_tables;
     const float* sinks;
     int64_t query_stride, out_stride;
     int64_t num_rows, table_width, num_heads, num_kv_heads, key_dim, value_dim, block_size, window;
@@ -21,10 +23,18 @@ namespace {
 
 constexpr int64_t SPLIT = 128;  // positions that one attention task looks at
 
+// As ways.py has them. The numbers of the first and the last are the same, whatever the tasks are.
+enum Way : uint8_t {
+    DECODE = 0,
+    PROMPT = 1,
+    AGAIN = 2,  // one of many rows whose tokens were decoded once: a single task, with results that nobody else holds
+};
+
 // Keys [start, end), of one split or of several whole ones.
 struct Task {
     int64_t row, start, end;
     // Of its partial results [splits, query tokens, heads, value_dim + 2]: sums, largest score, sum of weights.
+    // Negative: they are its own.
     int64_t offset;
     bool is_row;  // the row has no other tasks
 };
@@ -184,21 +194,23 @@ void join(const Attention& a, const float* partial, int64_t splits, int64_t step
 constexpr int64_t MOST_SPLITS = 8;  // of a task
 constexpr int64_t TASKS_PER_THREAD = 8;  // at least, where there are as many splits
 
-// The tasks of a batch's rows of at most `most_tokens` tokens, the same for all layers of one window.
+// The tasks of a batch's rows that are not a prompt's, the same for all layers of one window.
 struct Plan {
     std::vector<Task> tasks;
     std::vector<int64_t> row_tasks;  // [rows + 1] first task of each row
     int64_t size = 0, bytes = 0;  // floats of partial results; keys and values that are read
     bool has_joins = false;  // some rows have several tasks
 
-    Plan(const Attention& a, int64_t most_tokens, int64_t element_size, int64_t threads) : row_tasks(1, 0) {
+    Plan(const Attention& a, int64_t element_size, int64_t threads) : row_tasks(1, 0) {
         int64_t splits = 0;
         for (int64_t r = 0; r < a.num_rows; r++)
-            if (num_tokens(a, r) <= most_tokens) splits += num_splits(first(a, r), end(a, r));
+            if (a.ways[r] == DECODE) splits += num_splits(first(a, r), end(a, r));
         const int64_t together = std::clamp<int64_t>(splits / (TASKS_PER_THREAD * threads), 1, MOST_SPLITS);
         for (int64_t r = 0; r < a.num_rows; r++) {
-            if (num_tokens(a, r) <= most_tokens) add_row(a, r, together);
+            if (a.ways[r] == DECODE) add_row(a, r, together);
+            if (a.ways[r] == AGAIN) tasks.push_back({r, first(a, r), end(a, r), -1, true});
             row_tasks.push_back(tasks.size());
+            if (a.ways[r] == PROMPT) continue;
             bytes += (end(a, r) - first(a, r)) * a.num_kv_heads * (a.key_dim + a.value_dim) * element_size;
         }
     }
@@ -234,12 +246,16 @@ void join_splits(const Attention& a, int64_t row, int64_t splits, const float* p
 template <class T>
 void attend_task(const Attention& a, const Task& task, float* partials) {
     const int64_t size = Plan::num_tokens(a, task.row) * a.num_heads * (a.value_dim + 2);
-    float* to = partials + task.offset;
+    const int64_t splits = Plan::num_splits(task.start, task.end);
+    static thread_local std::vector<float> own;
+    if (task.offset < 0 && int64_t(own.size()) < splits * size) own.resize(splits * size);
+    float* const first = task.offset < 0 ? own.data() : partials + task.offset;
+    float* to = first;
     for (int64_t k = task.start, next; k < task.end; k = next, to += size) {
         next = std::min(task.end, (k / SPLIT + 1) * SPLIT);
         Split<T>{a, task, k, next, to}.attend();
     }
-    if (task.is_row) join_splits<T>(a, task.row, Plan::num_splits(task.start, task.end), partials + task.offset);
+    if (task.is_row) join_splits<T>(a, task.row, splits, first);
 }
 
 // Of a row whose tasks are all done, if there are several.
@@ -251,10 +267,11 @@ void join_row(const Attention& a, const Plan& plan, int64_t row, const float* pa
     join_splits<T>(a, row, splits, partials + plan.tasks[first].offset);
 }
 
+// All rows but those of prompts.
 template <class T>
 void attend(const Attention& a) {
     static thread_local std::vector<float> buffer;
-    const Plan plan(a, INT64_MAX, sizeof(T), a.num_threads);
+    const Plan plan(a, sizeof(T), a.num_threads);
     buffer.resize(plan.size);
     float* partials = buffer.data();  // of this thread, not of those that help
 #pragma omp parallel num_threads(a.num_threads) if (a.num_threads > 1 && plan.bytes > PARALLEL_BYTES)

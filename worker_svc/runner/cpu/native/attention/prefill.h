@@ -14,8 +14,6 @@
 namespace {
 
 constexpr int64_t QUERIES = 64, KEYS = 64;
-// A row of fewer is cheaper as decode rows are, and goes their way wherever it stands.
-constexpr int64_t FEWEST_QUERIES = 16;
 
 struct Chunk {
     int64_t row, kv_head, start, end;  // query tokens [start, end) of the batch
@@ -24,7 +22,7 @@ struct Chunk {
 inline std::vector<Chunk> plan_chunks(const Attention& a) {
     std::vector<Chunk> chunks;
     for (int64_t r = 0; r < a.num_rows; r++) {
-        if (a.query_starts[r + 1] - a.query_starts[r] < FEWEST_QUERIES) continue;
+        if (a.ways[r] != PROMPT) continue;
         // The last queries have the most keys: who takes the first tasks gets the largest.
         const int64_t start = a.query_starts[r], end = a.query_starts[r + 1];
         for (int64_t t = start + (end - start - 1) / QUERIES * QUERIES; t >= start; t -= QUERIES)
@@ -324,10 +322,10 @@ inline void attend_chunk(const Attention& a, const Chunk& chunk) {
     }
 }
 
-// Rows of any length; dimensions are multiples of 32.
+// All rows; dimensions are multiples of 32.
 inline void attend_all(const Attention& a) {
     static thread_local std::vector<float> buffer;
-    const Plan plan(a, FEWEST_QUERIES - 1, sizeof(bf16), a.num_threads);
+    const Plan plan(a, sizeof(bf16), a.num_threads);
     const std::vector<Chunk> chunks = plan_chunks(a);
     const int64_t tasks = plan.tasks.size(), all = tasks + chunks.size();
     buffer.resize(plan.size);
