@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 
 from tests.worker_svc.runner.reference import make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import Driver, Request
+from worker_svc.core.batch import Sampled
 from worker_svc.runner.attention.attention import native_kernels
 from worker_svc.runner.sampling.sampler import sample
 from worker_svc.runner.torch_runner import TorchRunner
@@ -53,14 +54,16 @@ class Recording(Driver):
         super().__init__(runner, seed=seed)
         self.logits: dict[int, list[torch.Tensor]] = {}
 
-    def run_step(self, chunks: dict[int, int]) -> None:
+    def step(self, chunks: dict[int, int]) -> Sampled:
         rows, batch = self.build(chunks)
         self.states.take(batch)
         made = self.runner.forward(batch)
         self.states.commit(batch, ())
         for row, logits in zip(batch.sample_rows.tolist(), made, strict=True):
             self.logits.setdefault(rows[row][0].slot, []).append(logits.clone())
-        self._apply(rows, batch, sample(made, batch))
+        sampled = sample(made, batch)
+        self._apply(rows, batch, sampled)
+        return sampled
 
 
 def is_same(ours: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
@@ -75,11 +78,11 @@ def run_in_chunks(
     others: list[Request] = [driver.add(SHORT, 40) for _ in range(company)]
     request = driver.add(LONG, 4)
     if others:
-        driver.run_step({other.slot: len(SHORT) for other in others})
+        driver.step({other.slot: len(SHORT) for other in others})
     for size in sizes:
-        driver.run_step({request.slot: size})
+        driver.step({request.slot: size})
     for _ in range(3):
-        driver.run_step({})
+        driver.step({})
     return driver.logits[request.slot]
 
 
@@ -103,15 +106,15 @@ def test_one_token_and_drafts_are_the_same(runner: TorchRunner) -> None:
     """Y2: M = 1 against M = K + 1: the logits at a position whether it ran alone or behind others of its request."""
     one_by_one = Recording(runner)
     request = one_by_one.add(LONG, 6)
-    one_by_one.run_step({request.slot: 120})
+    one_by_one.step({request.slot: 120})
     for _ in range(5):
-        one_by_one.run_step({})
+        one_by_one.step({})
     output = list(request.output)
     drafted = Recording(runner, seed=3)
     same = drafted.add(LONG, 6)
-    drafted.run_step({same.slot: 120})
+    drafted.step({same.slot: 120})
     same.drafts = output[1:5]
-    drafted.run_step({})
+    drafted.step({})
     assert same.output == output
     ours, theirs = drafted.logits[same.slot], one_by_one.logits[request.slot]
     if runner.model.dtype == torch.bfloat16:
@@ -127,15 +130,15 @@ def recompute(
     prompt has the outputs."""
     decoded = Recording(runner)
     request = decoded.add(SHORT, num_outputs)
-    decoded.run_step({request.slot: len(SHORT)})
+    decoded.step({request.slot: len(SHORT)})
     for _ in range(num_outputs - 1):
-        decoded.run_step({})
+        decoded.step({})
     again = Recording(runner, seed=1)
     resumed = again.add(SHORT + request.output[:-1], num_outputs)
     if are_outputs:
         resumed.num_prompt = len(SHORT)
     for size in sizes:
-        again.run_step({resumed.slot: size})
+        again.step({resumed.slot: size})
     return [decoded.logits[request.slot][-1], again.logits[resumed.slot][0]]
 
 
