@@ -26,6 +26,7 @@ from scheduler_svc.links.arrivals import Arrival, Arrivals, adopt, finish, send_
 from scheduler_svc.links.directory import FrontendLink, Send, WorkerLink, close_nothing
 from scheduler_svc.links.events import take_event
 from scheduler_svc.links.greeting import Greeting
+from scheduler_svc.links.hello_numbers import HelloNumbers
 from scheduler_svc.links.messages import build_directory, build_notice
 from scheduler_svc.links.names import check_distinct
 from scheduler_svc.links.operations import operate
@@ -57,15 +58,13 @@ class StepLoop:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """`clock` only rises; `wall_clock` is Unix time. Both in seconds."""
-        self.core = core
-        self._wall_clock = wall_clock
-        self._clock = clock
-        self._call_at = call_at
+        self.core, self._call_at = core, call_at
+        self._clock, self._wall_clock = clock, wall_clock
         self._workers: dict[str, WorkerLink] = {}
         self._frontends: dict[str, FrontendLink] = {}
         silence_s = core.config.worker_silence_ms / 1e3
         self.arrivals = Arrivals(lambda action: call_at(clock(), action), silence_s)
-        self.troubles = LinkTroubles()
+        self.troubles, self._hellos = LinkTroubles(), HelloNumbers()
         self.idle_check = IdleCheck(core, clock)
         self._attention = Attention()
         self._goes_on = False
@@ -88,13 +87,14 @@ class StepLoop:
 
     def admit(self, hello: scheduler_pb2.WorkerHello) -> None:
         """Raises DuplicateWorkerError when a name of the worker that says hello is another's (H5), and UnavailableError
-        when its links have failed too often."""
+        when its links have failed too often, or it has said a later hello (J12)."""
         self.troubles.check(hello.worker_id, hello.worker_instance, self._clock())
         instance = self.arrivals.instance_of(hello.worker_id)
         link, worker = self._workers.get(hello.worker_id), self.core.workers.get(hello.worker_id)
         if instance is None and link is not None and worker is not None:
             instance = link.instance if self.core.liveness.lives(worker, self._clock()) else None
         check_distinct(hello, instance, (each.process for each in self.core.workers.values()))
+        self._hellos.meet(hello.worker_instance, hello.hello_number)
 
     def greet(self, hello: scheduler_pb2.WorkerHello) -> Greeting:
         """The first part of what a worker says of itself. Raises ValueError and DecodeError."""
@@ -232,8 +232,9 @@ class StepLoop:
     # -- frontends --
 
     def attach_frontend(self, hello: scheduler_pb2.FrontendHello) -> FrontendLink:
-        """A frontend said hello. Raises TermError, and nothing has changed then."""
+        """A frontend said hello. Raises TermError and as `HelloNumbers`, and nothing has changed then."""
         instance = hello.frontend_instance
+        self._hellos.meet(instance, hello.hello_number)
         if hello.scheduler_epoch > self.core.epoch or not self.core.frontends.has_met(instance):
             self._meet_term(hello.scheduler_epoch)
         replaced = self._frontends.get(instance)
@@ -243,8 +244,7 @@ class StepLoop:
         link.put(self._directory(), self._clock())
         live = [(ref.request_id, ref.attempt) for ref in hello.live]
         paused = [(ref.request_id, ref.attempt) for ref in hello.paused]
-        worker_ids = [worker.worker_id for worker in hello.workers]
-        self.core.attach_frontend(instance, live, paused, self._clock(), worker_ids)
+        self.core.attach_frontend(instance, live, paused, self._clock(), [w.worker_id for w in hello.workers])
         logger.info("frontend %s attached with %d requests", instance, len(live))
         self._advance()
         return link

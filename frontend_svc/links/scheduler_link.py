@@ -54,6 +54,7 @@ class SchedulerLink:
         self._silence = Silence(self._silence_s, self._table.clock())
         self._lost_at_s = self._table.clock()
         """When the last link ended, on the clock of sessions."""
+        self._num_hellos = 0
         self._term = 0
         """Highest of a scheduler that a link was open to."""
 
@@ -125,6 +126,7 @@ class SchedulerLink:
 
     def _make_hello(self) -> scheduler.FrontendHello:
         self._queue.begin_link()
+        self._num_hellos += 1
         live = [session for session in self._table if session.submitted]
         holders = self._workers.may_have_requests()
         return scheduler.FrontendHello(
@@ -134,6 +136,7 @@ class SchedulerLink:
             workers=[make_worker_ref(worker) for worker in holders],
             scheduler_epoch=self._term,
             protocol=versions.ours(),
+            hello_number=self._num_hellos,
         )
 
     async def _write(self, call: Any) -> None:

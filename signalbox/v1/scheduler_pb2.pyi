@@ -123,20 +123,22 @@ class AttachFrontendRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., operations: _Optional[_Iterable[_Union[FrontendOperation, _Mapping]]] = ..., budgets: _Optional[_Iterable[_Union[BudgetReport, _Mapping]]] = ...) -> None: ...
 
 class FrontendHello(_message.Message):
-    __slots__ = ("frontend_instance", "live", "paused", "workers", "scheduler_epoch", "protocol")
+    __slots__ = ("frontend_instance", "live", "paused", "workers", "scheduler_epoch", "protocol", "hello_number")
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    HELLO_NUMBER_FIELD_NUMBER: _ClassVar[int]
     frontend_instance: str
     live: _containers.RepeatedCompositeFieldContainer[RequestRef]
     paused: _containers.RepeatedCompositeFieldContainer[RequestRef]
     workers: _containers.RepeatedCompositeFieldContainer[WorkerRef]
     scheduler_epoch: int
     protocol: _generation_pb2.ProtocolVersions
-    def __init__(self, frontend_instance: _Optional[str] = ..., live: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., paused: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
+    hello_number: int
+    def __init__(self, frontend_instance: _Optional[str] = ..., live: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., paused: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., hello_number: _Optional[int] = ...) -> None: ...
 
 class BudgetReport(_message.Message):
     __slots__ = ("key_id", "kind", "limit", "before", "used", "returned", "wanted", "charged", "least")
@@ -441,7 +443,7 @@ class AttachWorkerRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., snapshot_part: _Optional[_Union[SnapshotPart, _Mapping]] = ..., outputs: _Optional[_Iterable[_Union[ModelRunnerOutput, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[WorkerEvent, _Mapping]]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "groups", "reuses_no_blocks", "protocol", "state_group", "num_spine_host_blocks", "kv_layout", "role", "num_ranks", "num_lanes", "pulls_blocks")
+    __slots__ = ("worker_id", "worker_instance", "address", "model", "num_slots", "num_blocks", "num_host_blocks", "max_num_batched_tokens", "max_draft_tokens", "kinds", "snapshot", "scheduler_epoch", "scheduler_instance", "groups", "reuses_no_blocks", "protocol", "state_group", "num_spine_host_blocks", "kv_layout", "role", "num_ranks", "num_lanes", "pulls_blocks", "hello_number")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -465,6 +467,7 @@ class WorkerHello(_message.Message):
     NUM_RANKS_FIELD_NUMBER: _ClassVar[int]
     NUM_LANES_FIELD_NUMBER: _ClassVar[int]
     PULLS_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    HELLO_NUMBER_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     worker_instance: str
     address: str
@@ -488,7 +491,8 @@ class WorkerHello(_message.Message):
     num_ranks: int
     num_lanes: int
     pulls_blocks: bool
-    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[BlockGroup, _Mapping]]] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., state_group: _Optional[_Union[StateGroup, _Mapping]] = ..., num_spine_host_blocks: _Optional[int] = ..., kv_layout: _Optional[str] = ..., role: _Optional[_Union[WorkerRole, str]] = ..., num_ranks: _Optional[int] = ..., num_lanes: _Optional[int] = ..., pulls_blocks: bool = ...) -> None: ...
+    hello_number: int
+    def __init__(self, worker_id: _Optional[str] = ..., worker_instance: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[ModelEntry, _Mapping]] = ..., num_slots: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kinds: _Optional[_Iterable[_Union[_generation_pb2.RequestKind, str]]] = ..., snapshot: _Optional[_Union[WorkerSnapshot, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[BlockGroup, _Mapping]]] = ..., reuses_no_blocks: bool = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., state_group: _Optional[_Union[StateGroup, _Mapping]] = ..., num_spine_host_blocks: _Optional[int] = ..., kv_layout: _Optional[str] = ..., role: _Optional[_Union[WorkerRole, str]] = ..., num_ranks: _Optional[int] = ..., num_lanes: _Optional[int] = ..., pulls_blocks: bool = ..., hello_number: _Optional[int] = ...) -> None: ...
 
 class StateGroup(_message.Message):
     __slots__ = ("boundary", "num_checkpoints", "bytes_per_checkpoint", "prompts_only", "num_host_checkpoints")

@@ -58,6 +58,7 @@ class SchedulerLink:
         self._steps, self._step_age_s, self._silence_s = steps, step_age_s, silence_s
         self._make_hello, self._reads_outputs = make_hello, reads_outputs
         self._terms, self._redial = Terms(), Redial()
+        self._num_hellos = 0
         self._lost: dict[str, bool] = {}
         """Frontends whose loss the scheduler may not know, and whether it was attached and told."""
         self._outbox: Outbox[scheduler_pb2.AttachWorkerRequest] | None = None
@@ -181,6 +182,8 @@ class SchedulerLink:
     async def _attach(self, leader: Leader) -> SignalboxError | None:
         """One stream, from hello to its end. Returns what ended it, if anything is known of it."""
         hello = self._make_hello()
+        self._num_hellos += 1
+        hello.hello_number = self._num_hellos
         snapshot = await asyncio.wrap_future(self._steps.snapshot())
         hello.scheduler_epoch, hello.scheduler_instance = self._terms.highest, self._terms.instance
         parts: list[scheduler_pb2.SnapshotPart] = []

@@ -96,6 +96,8 @@ class StepDriver(StepInbox):
                 self._crash(error)
 
     def _run_all(self) -> None:
+        while self.engine.is_full:  # what was being waited for
+            self.engine.finish()
         while self._items:
             item = self._items.popleft()
             while self.engine.must_finish_before(item):
@@ -125,8 +127,12 @@ class StepDriver(StepInbox):
 
     async def _take(self, item: Item) -> None:
         engine = self.engine
-        while engine.must_finish_before(item):
-            await self._finish()
+        try:
+            while engine.must_finish_before(item):
+                await self._finish()
+        except asyncio.CancelledError:  # `stop` goes on
+            self._items.appendleft(item)
+            raise
         if isinstance(item, Future | LinkClosed):
             while self.copier.age_s or self.copier.has_open:
                 await asyncio.sleep(0.005)
