@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t SPLIT = 128;  // positions that one attention task looks at
 
-// As ways.py has them. The numbers of the first and the last are the same, whatever the tasks are.
+// As ways.py has them. A token's results are the same by the first and the last.
 enum Way : uint8_t {
     DECODE = 0,
     PROMPT = 1,
