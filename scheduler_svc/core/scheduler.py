@@ -268,7 +268,7 @@ class Scheduler:
             self.liveness.lose_rest(old, worker)
         self.liveness.attached(worker, old)
         self.handoffs.waits.spoke(worker, now)
-        self.unaccounted.worker_spoke(worker.info.worker_id)
+        self.unaccounted.worker_spoke(worker.info.worker_id, adoption.ended)
         self.desk.resolve_unaccounted(now)
         return worker
 

@@ -64,10 +64,15 @@ class UnaccountedRequests:
         awaited.has_named, awaited.awaited_workers = True, set(unknown)
         awaited.until, awaited.heard_until = now + self._grace_s, now + self._heard_grace_s
 
-    def worker_spoke(self, worker_id: str) -> None:
-        """The worker, or another process in its place, said hello; or it is known to be gone."""
+    def worker_spoke(self, worker_id: str, ended: Iterable[tuple[RequestKey, int]] = ()) -> None:
+        """The worker, or another process in its place, said hello; or it is known to be gone. `ended`: attempts that it
+        has ended, of which nobody has to say more."""
         for awaited in self._by_frontend.values():
             awaited.awaited_workers.discard(worker_id)
+        for key, attempt in ended:
+            waiting = self._by_frontend.get(key.frontend_instance)
+            if waiting is not None and waiting.attempts.get(key.request_id) == attempt:
+                del waiting.attempts[key.request_id]
 
     def forget(self, frontend_instance: str) -> None:
         """Forgets what a frontend that is gone waits for."""

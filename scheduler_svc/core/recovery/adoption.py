@@ -17,7 +17,7 @@ from scheduler_svc.core.handoff.desk import HandoffDesk
 from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot, pieces_of
 from scheduler_svc.core.recovery.withdrawal import withdraw
-from scheduler_svc.core.request import Request, RequestStatus
+from scheduler_svc.core.request import Request, RequestKey, RequestStatus
 from scheduler_svc.core.slots.columns import cells
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
@@ -48,6 +48,8 @@ class Adoption:
         self._pieces = pieces_of(slots, lambda slot: len(slot.blocks))[::-1]
         self._withdrawn = [slot for slot in slots if slot.withdrawn]
         worker.is_arriving = True
+        self.ended: list[tuple[RequestKey, int]] = []
+        """Attempts that ended at the worker: their outputs are on their way to their frontends."""
 
     @property
     def is_done(self) -> bool:
@@ -112,6 +114,7 @@ class Adoption:
         if slot.status == SlotStatus.ENDED:
             _discard_slot(worker, slot, slot.request)
             register.forget(known)
+            self.ended.append((known.key, known.attempt))
             return
         is_met = known is not slot.request
         if is_met:

@@ -52,6 +52,17 @@ def test_an_older_attempt_does_not_stand_for_a_newer_one() -> None:
     assert unaccounted.take_lost({KEY: request}, True, GRACE_S) == [(KEY, request.attempt + 1)]
 
 
+def test_what_a_worker_has_ended_is_not_lost() -> None:
+    """J1: its end is on its way to its frontend, which may wait for it when the worker says hello. A newer attempt is
+    another matter."""
+    unaccounted = make_unaccounted()
+    for attempt, lost in ((1, []), (2, [(KEY, 2)])):
+        unaccounted.name_workers("f", ["v"], 3.0)
+        unaccounted.add(KEY, attempt)
+        unaccounted.worker_spoke("v", [(KEY, 1)])
+        assert unaccounted.take_lost({}, True, 5.5) == lost
+
+
 def test_named_workers_are_waited_for_and_nobody_else() -> None:
     """As soon as the last of them has spoken, or its grace time is over."""
     unaccounted = make_unaccounted()
