@@ -161,13 +161,13 @@ def test_what_was_an_output_is_the_same_as_a_prompt_up_to_rounding(runner: Torch
 
 
 def run_all(
-    runner: TorchRunner, chunk_size: int, preemptions: int
+    runner: TorchRunner, prompts: list[list[int]], chunk_size: int, preemptions: int
 ) -> dict[int, tuple[list[int], list[torch.Tensor]]]:
-    """Outputs of six requests and their logits, with prompts in random chunks."""
+    """Outputs of 40 tokens with their logits, by length of the prompt; chunks have random sizes up to `chunk_size`."""
     driver = Recording(runner, seed=preemptions)
-    requests = [driver.add(LONG[: 10 + 17 * number], 40) for number in range(6)]
+    requests = [driver.add(prompt, 40) for prompt in prompts]
     driver.run(chunk_size, preemptions)
-    return {len(each.tokens): (each.output, driver.logits[each.slot]) for each in requests}
+    return {each.num_prompt: (each.output, driver.logits[each.slot]) for each in requests}
 
 
 @pytest.mark.parametrize("chunk_size", [7, 60])
@@ -175,7 +175,8 @@ def test_preempted_requests_go_on_with_the_same_bits(runner: TorchRunner, chunk_
     """Y2: whatever is computed again, in whatever pieces."""
     if runner.model.dtype == torch.float32:
         pytest.skip("prompts take torch's attention in float32, whose sums follow the chunk")
-    undisturbed, preempted = run_all(runner, chunk_size, 0), run_all(runner, chunk_size, 5)
+    prompts = [LONG[: 10 + 17 * number] for number in range(6)]
+    undisturbed, preempted = (run_all(runner, prompts, chunk_size, count) for count in (0, 5))
     for length, (output, logits) in undisturbed.items():
         assert preempted[length][0] == output
         assert is_same(preempted[length][1], logits)

@@ -10,10 +10,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.worker_svc.runner.reference import make_prompts, make_runner
-from tests.worker_svc.runner.test_invariance import Recording, is_same
+from tests.worker_svc.runner.test_invariance import is_same, run_all
 from tools.make_random_model import PRESETS, fill_weights
 from worker_svc.runner.attention.attention import native_kernels
-from worker_svc.runner.torch_runner import TorchRunner
 
 kernels = native_kernels()
 needs_dot = pytest.mark.skipif(
@@ -25,7 +24,6 @@ WIDTHS = (
 )
 FAMILIES = ("gemma3", "gpt-oss", "deepseek-v3", "cohere2", "llama4", "phi", "gpt2", "qwen3-moe")
 """Windows, sinks and experts, latent attention, no rope in some layers, chunks, biases, learned positions, norms."""
-Result = dict[int, tuple[list[int], list[torch.Tensor]]]
 
 
 def save_wide(family: str, path: Path) -> Path:
@@ -40,23 +38,15 @@ def save_wide(family: str, path: Path) -> Path:
     return path
 
 
-def run_all(runner: TorchRunner, chunk_size: int, preemptions: int) -> Result:
-    """Outputs and logits by length of the prompt, with chunks of random sizes up to `chunk_size`."""
-    driver = Recording(runner, seed=chunk_size)
-    requests = [driver.add(prompt, 40) for prompt in make_prompts()]
-    driver.run(chunk_size, preemptions)
-    return {each.num_prompt: (each.output, driver.logits[each.slot]) for each in requests}
-
-
 @needs_dot
 @pytest.mark.sampled
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_goes_on_with_the_same_bits(family: str, tmp_path: Path) -> None:
     """Y2."""
     runner = make_runner(save_wide(family, tmp_path), dtype="bfloat16", block_size=16)
-    whole = run_all(runner, 200, 0)
+    whole = run_all(runner, make_prompts(), 200, 0)
     for chunk_size, preemptions in ((20, 0), (30, 5)):
-        again = run_all(runner, chunk_size, preemptions)
+        again = run_all(runner, make_prompts(), chunk_size, preemptions)
         assert whole.keys() == again.keys()
         for length, (output, logits) in whole.items():
             assert again[length][0] == output, length
