@@ -175,7 +175,7 @@ class Scheduler:
         if record is not None and record.is_solo:
             absolve(worker, record, report, self.register)
         for finish in finishes:
-            self.register.forget_ended(finish.request)
+            self.register.forget_ended(finish.request, worker.process)
         self.policies.reported(worker, answered, now)
         if report.withdrawn:
             self.handoffs.withdraw(worker, withdraw(worker, report.withdrawn, self.register), now)
@@ -268,7 +268,7 @@ class Scheduler:
             self.liveness.lose_rest(old, worker)
         self.liveness.attached(worker, old)
         self.handoffs.waits.spoke(worker, now)
-        self.unaccounted.worker_spoke(worker.info.worker_id, adoption.ended)
+        self.unaccounted.worker_spoke(worker.process, adoption.ended)
         self.desk.resolve_unaccounted(now)
         return worker
 
@@ -392,7 +392,7 @@ class Scheduler:
     def _remove_worker(self, worker: Worker, departure: Departure, now: float) -> None:
         del self.workers[worker.info.worker_id]
         self.num_removed += 1
-        self.unaccounted.worker_spoke(worker.info.worker_id)
+        self.unaccounted.worker_went(worker.info.worker_id)
         self.handoffs.detached(worker, now)
         self.liveness.lose_all(worker, departure)
         self.handoffs.waits.gone(worker.process, now)

@@ -8,6 +8,7 @@ from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.cluster.notices import Lost, OutputsLost
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.cluster.unaccounted import UnaccountedRequests
+from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.liveness.judgement import Liveness
 from scheduler_svc.core.request import RequestKey, RequestStatus
 from scheduler_svc.core.slots.worker import Worker
@@ -42,6 +43,7 @@ class FrontendDesk:
         register, frontends = self._register, self._frontends
         frontends.attach(instance, live, paused)
         self._liveness.forget_frontend(instance)
+        self._unaccounted.forget_ended(instance)
         if worker_ids:
             self._unaccounted.name_workers(instance, [w for w in worker_ids if w not in self._workers], now)
         for request in register.of(instance):
@@ -52,6 +54,10 @@ class FrontendDesk:
             key = RequestKey(instance, request_id)
             if key in register.requests:
                 self.set_paused(key, attempt, (request_id, attempt) in frontend.paused)
+                continue
+            by = frontend.ended.get((request_id, attempt))
+            if by is not None and self._stands(by):
+                self._unaccounted.ended(key, attempt, by)
             else:
                 self._unaccounted.add(key, attempt)
         self.resolve_unaccounted(now)
@@ -104,3 +110,8 @@ class FrontendDesk:
         for key, attempt in self._unaccounted.take_lost(self._register.requests, are_all_attached, now):
             self._frontends.withdraw(key, attempt)
             self._register.notices.append(Lost(key, attempt, "no worker has it any more"))
+
+    def _stands(self, process: Process) -> bool:
+        """The process is the worker, for all that is known here."""
+        worker = self._workers.get(process.worker_id)
+        return worker is not None and worker.process == process

@@ -21,7 +21,7 @@ def grammar_failed(worker: Worker, slot: int, request_id: str, attempt: int, reg
     request = _preparing(worker, slot, request_id, attempt)
     if request is not None:
         worker.release(slot, RequestStatus.FINISHED_ERROR)
-        register.forget_ended(request)
+        register.forget_ended(request, worker.process)
 
 
 def _preparing(worker: Worker, slot: int, request_id: str, attempt: int) -> Request | None:

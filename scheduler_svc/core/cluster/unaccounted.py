@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.request import Request, RequestKey
 
 MAX_LOST = 512
@@ -18,6 +19,9 @@ class _Wait:
 
     attempts: dict[str, int] = field(default_factory=dict)
     """The attempts that it waits for, by request id: this attempt, or a newer one."""
+    ended: dict[str, tuple[int, Process]] = field(default_factory=dict)
+    """Others that it waits for, by request id, and the worker that has ended each: the end is on its way, as long as
+    that process stands."""
     has_named: bool = False
     """Whether the frontend said which workers may have them."""
     awaited_workers: set[str] = field(default_factory=set)
@@ -54,8 +58,13 @@ class UnaccountedRequests:
 
     def add(self, key: RequestKey, attempt: int) -> None:
         """A frontend waits for this attempt, or a newer one."""
-        attempts = self._of(key.frontend_instance).attempts
-        attempts[key.request_id] = max(attempt, attempts.get(key.request_id, 0))
+        awaited = self._of(key.frontend_instance)
+        awaited.attempts[key.request_id] = max(attempt, awaited.attempts.get(key.request_id, 0))
+        awaited.ended.pop(key.request_id, None)
+
+    def ended(self, key: RequestKey, attempt: int, by: Process) -> None:
+        """A frontend waits for an attempt that this worker has ended: nobody says more of it while that stands."""
+        self._of(key.frontend_instance).ended[key.request_id] = (attempt, by)
 
     def name_workers(self, frontend_instance: str, unknown: Iterable[str], now: float) -> None:
         """A frontend that says hello has named the workers that may have requests of it; `unknown` are those of them
@@ -64,15 +73,32 @@ class UnaccountedRequests:
         awaited.has_named, awaited.awaited_workers = True, set(unknown)
         awaited.until, awaited.heard_until = now + self._grace_s, now + self._heard_grace_s
 
-    def worker_spoke(self, worker_id: str, ended: Iterable[tuple[RequestKey, int]] = ()) -> None:
-        """The worker, or another process in its place, said hello; or it is known to be gone. `ended`: attempts that it
-        has ended, of which nobody has to say more."""
-        for awaited in self._by_frontend.values():
-            awaited.awaited_workers.discard(worker_id)
+    def worker_spoke(self, process: Process, ended: Iterable[tuple[RequestKey, int]] = ()) -> None:
+        """A worker said hello, and that these attempts have `ended`. What another process in its place had ended and
+        not handed over is gone with that."""
+        self._let_go(process.worker_id, process)
         for key, attempt in ended:
             waiting = self._by_frontend.get(key.frontend_instance)
             if waiting is not None and waiting.attempts.get(key.request_id) == attempt:
                 del waiting.attempts[key.request_id]
+                self.ended(key, attempt, process)
+
+    def worker_went(self, worker_id: str) -> None:
+        """The worker is known to be gone, and nobody is in its place."""
+        self._let_go(worker_id, None)
+
+    def _let_go(self, worker_id: str, successor: Process | None) -> None:
+        for awaited in self._by_frontend.values():
+            awaited.awaited_workers.discard(worker_id)
+            for request_id, (attempt, by) in list(awaited.ended.items()):
+                if by.worker_id == worker_id and by != successor:
+                    del awaited.ended[request_id]
+                    awaited.attempts[request_id] = max(attempt, awaited.attempts.get(request_id, 0))
+
+    def forget_ended(self, frontend_instance: str) -> None:
+        """A frontend says anew what it waits for."""
+        if (awaited := self._by_frontend.get(frontend_instance)) is not None:
+            awaited.ended.clear()
 
     def forget(self, frontend_instance: str) -> None:
         """Forgets what a frontend that is gone waits for."""

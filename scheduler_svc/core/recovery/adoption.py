@@ -113,8 +113,9 @@ class Adoption:
             register.answered(known, now)  # unless its report came: it may have been lost with the link
         if slot.status == SlotStatus.ENDED:
             _discard_slot(worker, slot, slot.request)
-            register.forget(known)
-            self.ended.append((known.key, known.attempt))
+            if not known.in_doubt:
+                self.ended.append((known.key, known.attempt))
+            register.forget_ended(known, worker.process)
             return
         is_met = known is not slot.request
         if is_met:

@@ -23,9 +23,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from signalbox.benchmarks.process_time import process_time_of
 from signalbox.benchmarks.scheduler.tables import BLOCK_SIZE, MODEL
 from signalbox.benchmarks.scheduler.workers import (
     MAX_MODEL_LEN,
@@ -96,12 +96,6 @@ async def submit_all(stub: Any, num_requests: int) -> Any:
     return stream
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time of a running process (Linux)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 class Bench:
     """One scheduler process with its workers."""
 
@@ -141,10 +135,10 @@ class Bench:
         for worker in self._workers:
             worker.line.begin_anew()
         self._traffic.begin_anew()
-        started, cpu, own = time.monotonic(), cpu_seconds(self._pid), time.process_time()
+        started, cpu, own = time.monotonic(), process_time_of(self._pid), time.process_time()
         await asyncio.sleep(self._setting.seconds)
         elapsed = time.monotonic() - started
-        cpu, own = cpu_seconds(self._pid) - cpu, time.process_time() - own
+        cpu, own = process_time_of(self._pid) - cpu, time.process_time() - own
         frontend.cancel()
         return self._line(elapsed, cpu, own)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TypeVar
 
+from signalbox.benchmarks.process_time import process_time_of
 from signalbox.benchmarks.serve import pinning
 from signalbox.cli.ring.bring_up import first_of, warn
 from signalbox.cli.ring.log_dir import LogDir
@@ -97,10 +96,7 @@ def free_addresses(count: int) -> list[str]:
 
 
 def _cpu_of(pid: int) -> float | None:
-    """User and system time of a process with all its threads."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        return process_time_of(pid)
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -12,11 +12,12 @@ from scheduler_svc.core.cluster.unaccounted import MAX_LOST, UnaccountedRequests
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
+from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.step_loop import StepLoop
-from signalbox.protocol.enums import LossCause, WorkerReach
+from signalbox.protocol.enums import FinishReason, LossCause, SlotStatus, WorkerReach
 from signalbox.v1 import scheduler_pb2
-from tests.scheduler_svc.harness import WORKER, make_info, make_request, make_slot
+from tests.scheduler_svc.harness import WORKER, make_info, make_request, make_scheduler, make_slot, report_for
 
 KEY = make_request("a", 3).key
 GRACE_S = 5.0
@@ -59,8 +60,65 @@ def test_what_a_worker_has_ended_is_not_lost() -> None:
     for attempt, lost in ((1, []), (2, [(KEY, 2)])):
         unaccounted.name_workers("f", ["v"], 3.0)
         unaccounted.add(KEY, attempt)
-        unaccounted.worker_spoke("v", [(KEY, 1)])
+        unaccounted.worker_spoke(Process("v", "1"), [(KEY, 1)])
         assert unaccounted.take_lost({}, True, 5.5) == lost
+
+
+@pytest.mark.parametrize(
+    ("happens", "lost"),
+    [
+        (lambda unaccounted: None, []),
+        (lambda unaccounted: unaccounted.worker_spoke(Process("v", "1")), []),
+        (lambda unaccounted: unaccounted.worker_spoke(Process("v", "2")), [(KEY, 1)]),
+        (lambda unaccounted: unaccounted.worker_went("v"), [(KEY, 1)]),
+        (lambda unaccounted: unaccounted.worker_went("w"), []),
+        (lambda unaccounted: unaccounted.add(KEY, 1), [(KEY, 1)]),
+        (lambda unaccounted: unaccounted.forget_ended("f"), []),
+    ],
+    ids=["nothing", "hello", "other process", "gone", "another goes", "check", "hello of the frontend"],
+)
+def test_an_end_is_on_its_way_while_its_worker_stands(
+    happens: Callable[[UnaccountedRequests], None], lost: list[tuple[RequestKey, int]]
+) -> None:
+    """J1, J2."""
+    unaccounted = make_unaccounted()
+    unaccounted.ended(KEY, 1, Process("v", "1"))
+    happens(unaccounted)
+    assert unaccounted.take_lost({}, True, 5.5) == lost
+    assert not unaccounted.take_lost({}, True, 9.0), "once is enough"
+
+
+def test_an_end_that_a_hello_tells_of_is_on_its_way_to_a_frontend_that_comes_later() -> None:
+    """J1, J2: until another process stands in the worker's place, or the frontend asks."""
+    for is_asked in (False, True):
+        scheduler = Scheduler(SchedulerConfig(start_grace_s=0.0), 2, 0.0)
+        slots = [make_slot(status=SlotStatus.ENDED)]
+        scheduler.attach_worker(make_info(), WorkerSnapshot(1, 5, slots), 1.0)
+        scheduler.attach_frontend("f", [("long", 1)], [], 1.1, worker_ids=[WORKER])
+        scheduler.tick(9.0)
+        assert not lost(scheduler)
+        if is_asked:
+            scheduler.check(KEY._replace(request_id="long"), 1, WORKER, "", 9.1)
+        else:
+            scheduler.attach_worker(make_info(instance="another"), None, 9.1)
+        assert lost(scheduler) == {"long": LossCause.UNKNOWN}
+        scheduler.check_integrity()
+
+
+def test_an_end_that_was_reported_while_a_frontend_was_away_is_on_its_way() -> None:
+    """J1. Of a newer attempt than that nobody has ended anything."""
+    scheduler = make_scheduler(start_grace_s=0.0)
+    scheduler.attach_frontend("f", [], [], 0.0)
+    scheduler.submit(make_request("short", 4), 0.0)
+    assert scheduler.schedule(WORKER, 0.0) is not None
+    scheduler.detach_frontend("f", 0.1)
+    scheduler.update(WORKER, report_for(scheduler, ((0, FinishReason.STOP, 1),)), 0.2)
+    scheduler.attach_frontend("f", [("short", 1)], [], 0.3, worker_ids=[WORKER])
+    scheduler.tick(9.0)
+    assert not lost(scheduler)
+    scheduler.attach_frontend("f", [("short", 2)], [], 9.1, worker_ids=[WORKER])
+    assert lost(scheduler) == {"short": LossCause.UNKNOWN}
+    scheduler.check_integrity()
 
 
 def test_named_workers_are_waited_for_and_nobody_else() -> None:
@@ -68,9 +126,9 @@ def test_named_workers_are_waited_for_and_nobody_else() -> None:
     unaccounted = make_unaccounted()
     unaccounted.name_workers("f", ["v", "w"], 3.0)
     unaccounted.add(KEY, 1)
-    unaccounted.worker_spoke("v")
+    unaccounted.worker_went("v")
     assert not unaccounted.take_lost({}, True, 5.5), "named at 3, so it has until 8"
-    unaccounted.worker_spoke("w")
+    unaccounted.worker_went("w")
     assert unaccounted.take_lost({}, True, 5.5) == [(KEY, 1)]
     unaccounted.name_workers("f", ["x"], 10.0)
     unaccounted.add(KEY, 2)
@@ -142,8 +200,8 @@ def test_what_a_frontend_asks_at_a_restart_costs_the_same_for_each_request(count
         for _ in ("v", "w"):
             for name, attempt in live:
                 scheduler.check(KEY._replace(request_id=name), attempt, "v", "", 0.0)
-        scheduler.unaccounted.worker_spoke("v")
-        scheduler.unaccounted.worker_spoke("w")
+        scheduler.unaccounted.worker_went("v")
+        scheduler.unaccounted.worker_went("w")
         for _ in range(count // MAX_LOST + 1):
             scheduler.tick(0.1)
     finally:

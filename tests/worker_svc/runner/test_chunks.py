@@ -125,9 +125,9 @@ def test_a_result_does_not_depend_on_the_batch(model_dir: ModelDir) -> None:
         driver = Recording(runner)
         request = driver.add(make_prompts((37,))[0], 16)
         company = [driver.add(prompt, 16) for prompt in make_prompts(others)] if others else []
-        driver.run_step({each.slot: len(each.tokens) for each in (request, *company)})
+        driver.step({each.slot: len(each.tokens) for each in (request, *company)})
         while not request.is_finished:
-            driver.run_step({})
+            driver.step({})
         found.append(driver.logits[request.slot])
     assert len(found[0]) == 16
     assert is_same(*found)
