@@ -6,6 +6,7 @@ from typing import Any
 
 from frontend_svc.requests.sessions.session import Session
 from scheduler_svc.core.cluster.register import Register
+from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.request import Request
 from signalbox.links.heartbeat import HEARTBEAT_S, Attention, Silence
 from tests.simulation.ring.clock import current_process
@@ -59,10 +60,10 @@ def _check_attention(what: str) -> None:
         note(f"{what} right after {process.stood_s:.1f} s in which it stood still itself (H3)")
 
 
-def _note_ended(register: Register, request: Request) -> None:
+def _note_ended(register: Register, request: Request, *by: Process) -> None:
     ended: set[Any] = register.__dict__.setdefault("ended", set())
     ended.add((request.key, request.attempt))
-    _forget(register, request)
+    _forget(register, request, *by)
 
 
 def _take_in(register: Register, request: Request, now: float) -> None:
