@@ -9,7 +9,7 @@ from scheduler_svc.core.admission.refusals import Refusals
 from scheduler_svc.core.admission.safe_mode import SafeMode
 from scheduler_svc.core.blocks.side_copies import end_fence
 from scheduler_svc.core.cluster.frontend_desk import FrontendDesk
-from scheduler_svc.core.cluster.frontends import Frontends
+from scheduler_svc.core.cluster.frontends import End, Frontends
 from scheduler_svc.core.cluster.grammars import grammar_failed, grammar_ready
 from scheduler_svc.core.cluster.notices import Notice, Placed
 from scheduler_svc.core.cluster.register import Register
@@ -175,7 +175,7 @@ class Scheduler:
         if record is not None and record.is_solo:
             absolve(worker, record, report, self.register)
         for finish in finishes:
-            self.register.forget_ended(finish.request, worker.process)
+            self.register.forget_ended(finish.request, End(worker.process, finish.request.leg))
         self.policies.reported(worker, answered, now)
         if report.withdrawn:
             self.handoffs.withdraw(worker, withdraw(worker, report.withdrawn, self.register), now)
@@ -268,7 +268,7 @@ class Scheduler:
             self.liveness.lose_rest(old, worker)
         self.liveness.attached(worker, old)
         self.handoffs.waits.spoke(worker, now)
-        self.unaccounted.worker_spoke(worker.process, adoption.ended)
+        self.unaccounted.worker_spoke(worker.process, now, adoption.ended)
         self.desk.resolve_unaccounted(now)
         return worker
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from scheduler_svc.core.cluster.frontends import Frontends
-from scheduler_svc.core.cluster.notices import Lost, OutputsLost
+from scheduler_svc.core.cluster.notices import Lost, OutputsLost, Placed
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.cluster.unaccounted import UnaccountedRequests
 from scheduler_svc.core.liveness.evidence import Process
@@ -55,11 +55,13 @@ class FrontendDesk:
             if key in register.requests:
                 self.set_paused(key, attempt, (request_id, attempt) in frontend.paused)
                 continue
-            by = frontend.ended.get((request_id, attempt))
-            if by is not None and self._stands(by):
-                self._unaccounted.ended(key, attempt, by)
-            else:
+            end = frontend.ended.get((request_id, attempt))
+            if end is None or not self._stands(end.by):
                 self._unaccounted.add(key, attempt)
+                continue
+            self._unaccounted.ended(key, attempt, end.by, now)
+            if end.leg:  # the word may not have come to it, and it takes no end without (HO10)
+                register.notices.append(Placed(key, attempt, end.by.worker_id, 0, end.leg))
         self.resolve_unaccounted(now)
 
     def let_go(self, now: float) -> None:

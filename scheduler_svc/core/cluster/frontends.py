@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.request import RequestKey
 
 Named = tuple[str, int]
 """A request as its frontend names it: id and attempt."""
+
+
+class End(NamedTuple):
+    """Where an attempt has ended."""
+
+    by: Process
+    """The worker that has ended it, and says so to the frontend."""
+    leg: int
+    """Under which it says so (HO10)."""
 
 
 @dataclass
@@ -25,10 +35,9 @@ class Frontend:
     """What it waits for, by its last hello and what it has said since: the newest attempt of each request id."""
     paused: set[Named] = field(default_factory=set)
     """Attempts whose clients read too slowly."""
-    ended: dict[Named, Process | None] = field(default_factory=dict)
+    ended: dict[Named, End | None] = field(default_factory=dict)
     """Attempts that have ended here while it was away, and may still be named: another worker may tell of them, too,
-    as the one that had handed them over. With each the worker that has ended it, whose word of it may be on its way;
-    None: no worker has."""
+    as the one that had handed them over. None: no worker has ended it."""
 
 
 class Frontends:
@@ -48,7 +57,7 @@ class Frontends:
             frontend.live[request_id] = max(attempt, frontend.live.get(request_id, 0))
         frontend.paused = {named for named in paused if frontend.live.get(named[0]) == named[1]}
         frontend.ended = {
-            named: by for named, by in frontend.ended.items() if frontend.live.get(named[0]) == named[1]
+            named: end for named, end in frontend.ended.items() if frontend.live.get(named[0]) == named[1]
         }
 
     def detach(self, instance: str, now: float) -> None:
@@ -126,13 +135,13 @@ class Frontends:
             is_live = frontend.live.get(key.request_id) == attempt
             (frontend.paused.add if paused and is_live else frontend.paused.discard)(named)
 
-    def withdraw(self, key: RequestKey, attempt: int, by: Process | None = None) -> None:
-        """The frontend does not wait for the request any more, which the worker `by` has ended, if any has. One that is
-        away may say once more that it waits."""
+    def withdraw(self, key: RequestKey, attempt: int, end: End | None = None) -> None:
+        """The frontend does not wait for the request any more; `end`: a worker has ended it. One that is away may say
+        once more that it waits."""
         frontend = self.by_instance.get(key.frontend_instance)
         if frontend is not None:
             if not frontend.attached:
-                frontend.ended[key.request_id, attempt] = by
+                frontend.ended[key.request_id, attempt] = end
             if frontend.live.get(key.request_id) == attempt:
                 del frontend.live[key.request_id]
             frontend.paused.discard((key.request_id, attempt))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scheduler_svc.core.cluster.frontends import End
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.slots.state import SlotState
@@ -21,7 +22,7 @@ def grammar_failed(worker: Worker, slot: int, request_id: str, attempt: int, reg
     request = _preparing(worker, slot, request_id, attempt)
     if request is not None:
         worker.release(slot, RequestStatus.FINISHED_ERROR)
-        register.forget_ended(request, worker.process)
+        register.forget_ended(request, End(worker.process, request.leg))
 
 
 def _preparing(worker: Worker, slot: int, request_id: str, attempt: int) -> Request | None:

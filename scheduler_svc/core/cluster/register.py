@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from scheduler_svc.core.admission.safe_mode import SafeMode
-from scheduler_svc.core.cluster.frontends import Frontends
+from scheduler_svc.core.cluster.frontends import End, Frontends
 from scheduler_svc.core.cluster.notices import Lost, Notice
-from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.request import Request, RequestKey, RequestStatus
 from scheduler_svc.core.slots.worker import Worker
@@ -100,12 +99,12 @@ class Register:
                 request.move(status)
         self.forget(request)
 
-    def forget_ended(self, request: Request, by: Process) -> None:
-        """This worker has ended the request, and told its frontend unless that looks elsewhere by now."""
+    def forget_ended(self, request: Request, end: End) -> None:
+        """A worker has ended the request, and told its frontend unless that looks elsewhere by now."""
         if request.in_doubt:
             self.lose(request, f"worker {request.worker_id} ended it and was replaced", LossCause.WORKER_GONE)
         else:
-            self.forget(request, by)
+            self.forget(request, end)
 
     def lose(self, request: Request, reason: str, cause: LossCause) -> None:
         """Nobody has the request any more: its frontend may submit it again."""
@@ -118,8 +117,8 @@ class Register:
         self.end(request, RequestStatus.FINISHED_ABORTED)
         self.notices.append(Lost(request.key, request.attempt, reason, cause))
 
-    def forget(self, request: Request, by: Process | None = None) -> None:
-        """The request has ended, and nobody has to be told; `by`: the worker that has ended it, and told so."""
+    def forget(self, request: Request, end: End | None = None) -> None:
+        """The request has ended, and nobody has to be told; `end`: a worker has ended it, and told so."""
         if request.handoff is not None and self.on_gone is not None:
             self.on_gone(request)
         del self.requests[request.key]
@@ -127,7 +126,7 @@ class Register:
         del mates[request.key]
         if not mates:
             del self._of[request.key.frontend_instance]
-        self._frontends.withdraw(request.key, request.attempt, by)
+        self._frontends.withdraw(request.key, request.attempt, end)
         if request.num_crashes:
             del self.suspects[request.key]
         if request.worker_id is not None:

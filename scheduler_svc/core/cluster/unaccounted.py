@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.request import Request, RequestKey
@@ -13,15 +14,23 @@ MAX_LOST = 512
 """Looked at in one go: what calling one lost costs, its message included, is 16 us (W3)."""
 
 
+class _End(NamedTuple):
+    """An end that is on its way."""
+
+    attempt: int
+    by: Process
+    until: float
+    """When it should have come, in seconds."""
+
+
 @dataclass
 class _Wait:
     """What one frontend waits for."""
 
     attempts: dict[str, int] = field(default_factory=dict)
     """The attempts that it waits for, by request id: this attempt, or a newer one."""
-    ended: dict[str, tuple[int, Process]] = field(default_factory=dict)
-    """Others that it waits for, by request id, and the worker that has ended each: the end is on its way, as long as
-    that process stands."""
+    ended: dict[str, _End] = field(default_factory=dict)
+    """Others that it waits for, by request id, whose ends are on their way."""
     has_named: bool = False
     """Whether the frontend said which workers may have them."""
     awaited_workers: set[str] = field(default_factory=set)
@@ -30,6 +39,13 @@ class _Wait:
     """Until when workers may say hello with them, in seconds."""
     heard_until: float = 0.0
     """Until when those workers may that the frontend hears, in seconds."""
+
+    def doubt(self, is_doubtful: Callable[[_End], bool]) -> None:
+        """Ends that will not come, perhaps: the attempts are waited for like others."""
+        for request_id, end in list(self.ended.items()):
+            if is_doubtful(end):
+                del self.ended[request_id]
+                self.attempts[request_id] = max(end.attempt, self.attempts.get(request_id, 0))
 
 
 class UnaccountedRequests:
@@ -62,9 +78,10 @@ class UnaccountedRequests:
         awaited.attempts[key.request_id] = max(attempt, awaited.attempts.get(key.request_id, 0))
         awaited.ended.pop(key.request_id, None)
 
-    def ended(self, key: RequestKey, attempt: int, by: Process) -> None:
-        """A frontend waits for an attempt that this worker has ended: nobody says more of it while that stands."""
-        self._of(key.frontend_instance).ended[key.request_id] = (attempt, by)
+    def ended(self, key: RequestKey, attempt: int, by: Process, now: float) -> None:
+        """A frontend waits for an attempt that this worker has ended: nobody says more of it while that stands. For a
+        time: a frontend that has got the end is not there to be told, and one that has not must not wait for ever."""
+        self._of(key.frontend_instance).ended[key.request_id] = _End(attempt, by, now + self._heard_grace_s)
 
     def name_workers(self, frontend_instance: str, unknown: Iterable[str], now: float) -> None:
         """A frontend that says hello has named the workers that may have requests of it; `unknown` are those of them
@@ -73,7 +90,9 @@ class UnaccountedRequests:
         awaited.has_named, awaited.awaited_workers = True, set(unknown)
         awaited.until, awaited.heard_until = now + self._grace_s, now + self._heard_grace_s
 
-    def worker_spoke(self, process: Process, ended: Iterable[tuple[RequestKey, int]] = ()) -> None:
+    def worker_spoke(
+        self, process: Process, now: float, ended: Iterable[tuple[RequestKey, int]] = ()
+    ) -> None:
         """A worker said hello, and that these attempts have `ended`. What another process in its place had ended and
         not handed over is gone with that."""
         self._let_go(process.worker_id, process)
@@ -81,7 +100,7 @@ class UnaccountedRequests:
             waiting = self._by_frontend.get(key.frontend_instance)
             if waiting is not None and waiting.attempts.get(key.request_id) == attempt:
                 del waiting.attempts[key.request_id]
-                self.ended(key, attempt, process)
+                self.ended(key, attempt, process, now)
 
     def worker_went(self, worker_id: str) -> None:
         """The worker is known to be gone, and nobody is in its place."""
@@ -90,10 +109,7 @@ class UnaccountedRequests:
     def _let_go(self, worker_id: str, successor: Process | None) -> None:
         for awaited in self._by_frontend.values():
             awaited.awaited_workers.discard(worker_id)
-            for request_id, (attempt, by) in list(awaited.ended.items()):
-                if by.worker_id == worker_id and by != successor:
-                    del awaited.ended[request_id]
-                    awaited.attempts[request_id] = max(attempt, awaited.attempts.get(request_id, 0))
+            awaited.doubt(lambda end: end.by.worker_id == worker_id and end.by != successor)
 
     def forget_ended(self, frontend_instance: str) -> None:
         """A frontend says anew what it waits for."""
@@ -114,6 +130,7 @@ class UnaccountedRequests:
         if not self._by_frontend or not are_all_attached:
             return lost
         for instance, awaited in self._by_frontend.items():
+            awaited.doubt(lambda end: now >= end.until)
             if not awaited.attempts or not self._is_settled(instance, awaited, now):
                 continue
             attempts = list(islice(awaited.attempts.items(), room))

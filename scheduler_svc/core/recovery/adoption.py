@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool, Blocks
+from scheduler_svc.core.cluster.frontends import End
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.cluster.term import Term
 from scheduler_svc.core.handoff.adopted import last_leg_before, settle, take_from_other
@@ -115,7 +116,7 @@ class Adoption:
             _discard_slot(worker, slot, slot.request)
             if not known.in_doubt:
                 self.ended.append((known.key, known.attempt))
-            register.forget_ended(known, worker.process)
+            register.forget_ended(known, End(worker.process, slot.leg))
             return
         is_met = known is not slot.request
         if is_met:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler_svc.core.cluster.notices import Lost
+from scheduler_svc.core.cluster.notices import Lost, Placed
 from scheduler_svc.core.cluster.unaccounted import MAX_LOST, UnaccountedRequests
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.liveness.evidence import Process
@@ -60,32 +60,34 @@ def test_what_a_worker_has_ended_is_not_lost() -> None:
     for attempt, lost in ((1, []), (2, [(KEY, 2)])):
         unaccounted.name_workers("f", ["v"], 3.0)
         unaccounted.add(KEY, attempt)
-        unaccounted.worker_spoke(Process("v", "1"), [(KEY, 1)])
+        unaccounted.worker_spoke(Process("v", "1"), 4.0, [(KEY, 1)])
         assert unaccounted.take_lost({}, True, 5.5) == lost
 
 
 @pytest.mark.parametrize(
-    ("happens", "lost"),
+    ("happens", "lost", "lost_later"),
     [
-        (lambda unaccounted: None, []),
-        (lambda unaccounted: unaccounted.worker_spoke(Process("v", "1")), []),
-        (lambda unaccounted: unaccounted.worker_spoke(Process("v", "2")), [(KEY, 1)]),
-        (lambda unaccounted: unaccounted.worker_went("v"), [(KEY, 1)]),
-        (lambda unaccounted: unaccounted.worker_went("w"), []),
-        (lambda unaccounted: unaccounted.add(KEY, 1), [(KEY, 1)]),
-        (lambda unaccounted: unaccounted.forget_ended("f"), []),
+        (lambda unaccounted: None, [], [(KEY, 1)]),
+        (lambda unaccounted: unaccounted.worker_spoke(Process("v", "1"), 5.4), [], [(KEY, 1)]),
+        (lambda unaccounted: unaccounted.worker_spoke(Process("v", "2"), 5.4), [(KEY, 1)], []),
+        (lambda unaccounted: unaccounted.worker_went("v"), [(KEY, 1)], []),
+        (lambda unaccounted: unaccounted.worker_went("w"), [], [(KEY, 1)]),
+        (lambda unaccounted: unaccounted.add(KEY, 1), [(KEY, 1)], []),
+        (lambda unaccounted: unaccounted.forget_ended("f"), [], []),
     ],
     ids=["nothing", "hello", "other process", "gone", "another goes", "check", "hello of the frontend"],
 )
 def test_an_end_is_on_its_way_while_its_worker_stands(
-    happens: Callable[[UnaccountedRequests], None], lost: list[tuple[RequestKey, int]]
+    happens: Callable[[UnaccountedRequests], None],
+    lost: list[tuple[RequestKey, int]],
+    lost_later: list[tuple[RequestKey, int]],
 ) -> None:
-    """J1, J2."""
+    """J1, J2. What has not come in time is called lost: a frontend that has it does not mind."""
     unaccounted = make_unaccounted()
-    unaccounted.ended(KEY, 1, Process("v", "1"))
+    unaccounted.ended(KEY, 1, Process("v", "1"), 5.0)
     happens(unaccounted)
     assert unaccounted.take_lost({}, True, 5.5) == lost
-    assert not unaccounted.take_lost({}, True, 9.0), "once is enough"
+    assert unaccounted.take_lost({}, True, 5.0 + GRACE_S) == lost_later
 
 
 def test_an_end_that_a_hello_tells_of_is_on_its_way_to_a_frontend_that_comes_later() -> None:
@@ -119,6 +121,17 @@ def test_an_end_that_was_reported_while_a_frontend_was_away_is_on_its_way() -> N
     scheduler.attach_frontend("f", [("short", 2)], [], 9.1, worker_ids=[WORKER])
     assert lost(scheduler) == {"short": LossCause.UNKNOWN}
     scheduler.check_integrity()
+
+
+def test_a_frontend_hears_under_which_leg_an_end_comes_to_it() -> None:
+    """HO10, J1: it takes none of a leg that nobody has named, and whoever named it may be gone."""
+    scheduler = Scheduler(SchedulerConfig(), 2, 0.0)
+    slots = [make_slot(status=SlotStatus.ENDED, leg=3)]
+    scheduler.attach_worker(make_info(), WorkerSnapshot(1, 5, slots), 1.0)
+    scheduler.drain_notices()
+    scheduler.attach_frontend("f", [("long", 1)], [], 1.1, worker_ids=[WORKER])
+    (placed,) = scheduler.drain_notices()
+    assert placed == Placed(KEY._replace(request_id="long"), 1, WORKER, 0, leg=3)
 
 
 def test_named_workers_are_waited_for_and_nobody_else() -> None:

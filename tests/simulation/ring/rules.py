@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from frontend_svc.requests.sessions.session import Session
+from scheduler_svc.core.cluster.frontends import End
 from scheduler_svc.core.cluster.register import Register
-from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.request import Request
 from signalbox.links.heartbeat import HEARTBEAT_S, Attention, Silence
 from tests.simulation.ring.clock import current_process
@@ -60,10 +60,10 @@ def _check_attention(what: str) -> None:
         note(f"{what} right after {process.stood_s:.1f} s in which it stood still itself (H3)")
 
 
-def _note_ended(register: Register, request: Request, *by: Process) -> None:
+def _note_ended(register: Register, request: Request, *end: End) -> None:
     ended: set[Any] = register.__dict__.setdefault("ended", set())
     ended.add((request.key, request.attempt))
-    _forget(register, request, *by)
+    _forget(register, request, *end)
 
 
 def _take_in(register: Register, request: Request, now: float) -> None:
