@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from scheduler_svc.core.cluster.frontends import Frontends
+from scheduler_svc.core.cluster.frontends import End, Frontends
 from scheduler_svc.core.cluster.notices import Lost, OutputsLost, Placed
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.cluster.unaccounted import UnaccountedRequests
-from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.liveness.judgement import Liveness
 from scheduler_svc.core.request import RequestKey, RequestStatus
 from scheduler_svc.core.slots.worker import Worker
@@ -54,15 +53,19 @@ class FrontendDesk:
             key = RequestKey(instance, request_id)
             if key in register.requests:
                 self.set_paused(key, attempt, (request_id, attempt) in frontend.paused)
-                continue
-            end = frontend.ended.get((request_id, attempt))
-            if end is None or not self._stands(end.by):
-                self._unaccounted.add(key, attempt)
-                continue
-            self._unaccounted.ended(key, attempt, end.by, now)
-            if end.leg:  # the word may not have come to it, and it takes no end without (HO10)
-                register.notices.append(Placed(key, attempt, end.by.worker_id, 0, end.leg))
+            else:
+                self._miss(key, attempt, frontend.ended.get((request_id, attempt)), now)
         self.resolve_unaccounted(now)
+
+    def _miss(self, key: RequestKey, attempt: int, end: End | None, now: float) -> None:
+        """A frontend waits for an attempt that is not known here any more; `end`: a worker has ended it."""
+        worker = self._workers.get(end.by.worker_id) if end is not None else None
+        if end is None or worker is None or worker.process != end.by:
+            self._unaccounted.add(key, attempt)
+            return
+        self._unaccounted.ended(key, attempt, end.by, now)
+        if end.leg:  # the word may not have come to the frontend, which takes no end without it (HO10)
+            self._register.notices.append(Placed(key, attempt, end.by.worker_id, 0, end.leg))
 
     def let_go(self, now: float) -> None:
         """Ends what frontends had that are gone."""
@@ -112,8 +115,3 @@ class FrontendDesk:
         for key, attempt in self._unaccounted.take_lost(self._register.requests, are_all_attached, now):
             self._frontends.withdraw(key, attempt)
             self._register.notices.append(Lost(key, attempt, "no worker has it any more"))
-
-    def _stands(self, process: Process) -> bool:
-        """The process is the worker, for all that is known here."""
-        worker = self._workers.get(process.worker_id)
-        return worker is not None and worker.process == process

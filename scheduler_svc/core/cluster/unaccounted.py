@@ -80,8 +80,11 @@ class UnaccountedRequests:
 
     def ended(self, key: RequestKey, attempt: int, by: Process, now: float) -> None:
         """A frontend waits for an attempt that this worker has ended: nobody says more of it while that stands. For a
-        time: a frontend that has got the end is not there to be told, and one that has not must not wait for ever."""
-        self._of(key.frontend_instance).ended[key.request_id] = _End(attempt, by, now + self._heard_grace_s)
+        time only: who has got the end by then does not mind, and who has not must not wait for ever."""
+        awaited = self._of(key.frontend_instance)
+        if awaited.attempts.get(key.request_id) == attempt:
+            del awaited.attempts[key.request_id]
+        awaited.ended[key.request_id] = _End(attempt, by, now + self._heard_grace_s)
 
     def name_workers(self, frontend_instance: str, unknown: Iterable[str], now: float) -> None:
         """A frontend that says hello has named the workers that may have requests of it; `unknown` are those of them
@@ -99,7 +102,6 @@ class UnaccountedRequests:
         for key, attempt in ended:
             waiting = self._by_frontend.get(key.frontend_instance)
             if waiting is not None and waiting.attempts.get(key.request_id) == attempt:
-                del waiting.attempts[key.request_id]
                 self.ended(key, attempt, process, now)
 
     def worker_went(self, worker_id: str) -> None:
