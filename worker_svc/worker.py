@@ -170,6 +170,8 @@ class Worker:
         end = self._loop.time() + self._settings.drain_time_s
         while self._loop.time() < end:
             await asyncio.sleep(CHECK_S)  # what was placed before the scheduler knew may be on its way
+            if not self._steps.is_empty:  # nor is it held while it waits behind steps that take long
+                continue
             _, num_unread, _ = self._outputs.unread()
             # What ended alone, no scheduler is there to acknowledge.
             held = self._core.table.live_slots() if self._steps.is_alone else self._core.held_slots()

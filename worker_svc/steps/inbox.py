@@ -54,6 +54,12 @@ class StepInbox:
             raise ValueError(f"more than {MAX_WAITING_BYTES >> 20} MiB wait for their turn")
         self._post(ReadUpTo(link, link.num_bytes))
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing that came by this link waits for its turn. To be asked ahead of what the engine holds: it may take the
+        last of it in between."""
+        return self._link.num_bytes == self._link.num_taken
+
     def greeted(self, term: int, instance: str) -> None:
         """The scheduler has taken our hello; ahead of all that it sends."""
         self._post(Greeted(self._link, term, instance))
