@@ -16,6 +16,7 @@ from tests.simulation.ring.hunt import Found, counts_of, explain, shrink, try_pl
 from tests.simulation.ring.profiles import PROFILES
 from tests.simulation.ring.scenario import FIRST_S, draw
 from tests.simulation.ring.setup import Fault
+from worker_svc.steps.inbox import StepInbox
 
 SEEDS = 40 if FULL_COUNTS else 8
 BUDGET = 150
@@ -71,6 +72,26 @@ def test_a_worker_that_drains_is_empty_while_its_requests_run_on() -> None:
     assert counts["committed"], f"nothing was handed over: {counts}"
     assert not counts["drained in part"], f"what others had room for has stayed: {counts}"
     assert counts["drained"], f"{counts}"
+
+
+def test_a_worker_that_is_told_to_stop_has_not_drained_while_requests_wait_behind_its_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """HO14: two requests wait behind steps of one that has ended, and nothing is held. One ring of 60,000 had it."""
+    looks: list[bool] = []
+
+    def look(inbox: StepInbox) -> bool:
+        looks.append(is_empty(inbox))
+        return looks[-1]
+
+    is_empty = StepInbox.is_empty.fget
+    assert is_empty is not None
+    monkeypatch.setattr(StepInbox, "is_empty", property(look))
+    outcome = try_plot(draw(1906114, PROFILES["rolling"]))
+    assert not isinstance(outcome, Found), outcome
+    assert False in looks and True in looks, (
+        "nothing waits any more when the worker looks: the ring is another"
+    )
 
 
 @pytest.mark.sampled

@@ -56,8 +56,8 @@ class StepInbox:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing that came by this link waits for its turn. To be asked ahead of what the engine holds: it may take the
-        last of it in between."""
+        """Nothing that came by this link waits for its turn. To be asked ahead of what the engine holds, which may take
+        the last of it in between."""
         return self._link.num_bytes == self._link.num_taken
 
     def greeted(self, term: int, instance: str) -> None:
