@@ -123,6 +123,18 @@ def test_an_end_that_was_reported_while_a_frontend_was_away_is_on_its_way() -> N
     scheduler.check_integrity()
 
 
+def test_an_end_does_not_come_to_a_frontend_that_looks_elsewhere() -> None:
+    """J2: it has met another process in the worker's place, and the old one's hello was on its way."""
+    scheduler = Scheduler(SchedulerConfig(), 2, 0.0)
+    scheduler.attach_worker(make_info(), WorkerSnapshot(1, 5, [make_slot()]), 1.0)
+    scheduler.attach_frontend("f", [("long", 1)], [], 1.1, worker_ids=[WORKER])
+    scheduler.check(KEY._replace(request_id="long"), 1, WORKER, "another", 1.2)
+    assert not lost(scheduler)
+    slots = [make_slot(status=SlotStatus.ENDED)]
+    scheduler.attach_worker(make_info(), WorkerSnapshot(2, 6, slots), 1.3)
+    assert lost(scheduler) == {"long": LossCause.WORKER_GONE}
+
+
 def test_a_frontend_hears_under_which_leg_an_end_comes_to_it() -> None:
     """HO10, J1: it takes none of a leg that nobody has named, and whoever named it may be gone."""
     scheduler = Scheduler(SchedulerConfig(), 2, 0.0)
