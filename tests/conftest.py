@@ -7,6 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
+from tests.costs import Costs, Meter
 from tests.pairs import ALL_COMBINATIONS, covering, numbered
 
 SPREAD = {
@@ -63,9 +64,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--costs-to", metavar="FILE", help="write the processor time of each test as JSON")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Meter(config))
     if not hasattr(config, "workerinput"):  # the one process that reports
         config.pluginmanager.register(Failures(config))
+        config.pluginmanager.register(Costs(config))
 
 
 class Failures:
