@@ -15,7 +15,8 @@ from typing import NamedTuple, NoReturn
 
 from signalbox import __version__
 from signalbox.cli.identity import take_identity
-from signalbox.errors import SignalboxError
+from signalbox.errors import SignalboxError, StartupError
+from signalbox.runtime.removed import refusal, refuse_command
 
 
 class Command(NamedTuple):
@@ -63,11 +64,12 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status; what goes wrong becomes one sentence on stderr."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    parser, commands = make_parsers(arguments)
-    args, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        refuse_unknown(commands[args.command], unknown[0])
     try:
+        refuse_command(arguments)
+        parser, commands = make_parsers(arguments)
+        args, unknown = parser.parse_known_args(arguments)
+        if unknown:
+            refuse_unknown(commands[args.command], unknown[0])
         take_identity(args)
         return int(args.run(args))
     except SignalboxError as error:
@@ -87,8 +89,11 @@ def make_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def refuse_unknown(command: argparse.ArgumentParser, argument: str) -> NoReturn:
-    """A usage error of the command itself, which names what was perhaps meant."""
+    """Raises StartupError for a removed flag; else exits with a usage error of the command, which names a similar
+    one."""
     flag = argument.partition("=")[0]
+    if (sentence := refusal(f"{command.prog} {flag}")) is not None:
+        raise StartupError(sentence)
     known = [option for action in command._actions for option in action.option_strings]
     near = difflib.get_close_matches(flag, known, 1)
     meant = f"; did you mean {near[0]}?" if near else ""

@@ -1,7 +1,7 @@
 """How every service reads its settings: flags over environment variables over defaults.
 
 A service declares one frozen `Settings` subclass, a docstring under each field. `--num-blocks` and
-`SIGNALBOX_WORKER_NUM_BLOCKS` are the same setting; an unknown flag or variable is an error, never ignored.
+`SIGNALBOX_WORKER_NUM_BLOCKS` are the same setting; an unknown or removed flag or variable is an error, never ignored.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, CliApp, SettingsConfigDict
 
 from signalbox.errors import StartupError
 from signalbox.runtime.logs import LogFormat
+from signalbox.runtime.removed import refuse_settings
 
 LOG_FORMAT = "SIGNALBOX_LOG_FORMAT"
 S = TypeVar("S", bound="Settings")
@@ -53,8 +54,10 @@ class Settings(BaseSettings):
 def load(settings: type[S], arguments: list[str]) -> S:
     """Reads `settings` from `arguments` and the environment.
 
-    Raises StartupError with a sentence that names the setting; `--help` and unknown flags exit as argparse does.
+    Raises StartupError with a sentence that names the setting, or says what replaces a removed one; `--help` and
+    unknown flags exit as argparse does.
     """
+    refuse_settings(settings.model_config.get("env_prefix", ""), arguments, os.environ)
     _refuse_unknown_variables(settings)
     try:
         return CliApp.run(settings, cli_args=arguments)

@@ -24,6 +24,7 @@ from signalbox.errors import StartupError
 from signalbox.links.tls.client_files import CERT_VARIABLE, KEY_VARIABLE, ClientFiles
 from signalbox.protocol.speculation import Speculation, parse_speculation
 from signalbox.runtime.cores import threads_per_worker
+from signalbox.runtime.removed import refuse_settings
 from signalbox.telemetry.spans import TRACE_DIR
 
 EXAMPLE = """\
@@ -168,6 +169,11 @@ def add_engine_arguments(group: Any) -> None:
     )
 
 
+def _chosen_settings(args: argparse.Namespace) -> dict[str, list[str]]:
+    """The flags of --scheduler-set and so on, by service."""
+    return {"scheduler": args.scheduler_set, "worker": args.worker_set, "frontend": args.frontend_set}
+
+
 def setting(text: str) -> str:
     """`num_blocks=8` as the flag of a service; true and false as its switches."""
     name, equals, value = text.partition("=")
@@ -190,6 +196,8 @@ def run(args: argparse.Namespace) -> int:
     """Exit status 0 after a clean stop, 1 when a service failed, 128 + signal when stopped too early."""
     if args.frontends > 1 and not hasattr(socket, "SO_REUSEPORT"):
         raise StartupError("this system cannot share a port between processes; leave --frontends at 1")
+    for service, chosen in _chosen_settings(args).items():
+        refuse_settings(f"SIGNALBOX_{service.upper()}_", chosen, os.environ)
     ring = make_ring(args)
     if not ring.model.is_dir():
         raise StartupError(f"the model directory {ring.model} does not exist")

@@ -1,0 +1,72 @@
+"""Public names that a version has removed: whoever still uses one is refused with a sentence that says what to use.
+
+`docs/removed.md` lists the same names; `tests/test_removed.py` keeps table and document equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from signalbox.errors import StartupError
+
+SERVICE_PREFIXES = ("SIGNALBOX_FRONTEND_", "SIGNALBOX_SCHEDULER_", "SIGNALBOX_WORKER_")
+"""First parts of the environment variables of one service; the other services do not read them."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """When a name was removed, and its replacement."""
+
+    version: str
+    """The first version without the name, such as 0.2."""
+    instead: str
+    """What to use or do instead; continues the sentence "was removed in version 0.2: "."""
+
+
+REMOVED: Mapping[str, Removal] = {}
+"""Removed names, sorted. The form of a name says what it was:
+
+- `SIGNALBOX_WORKER_NUM_BLOCKS`: a setting, as variable and as flag of its service
+- `SIGNALBOX_WORKER_RUNNER=sim`: a value of a setting; the setting's validator calls `refusal`
+- `SIGNALBOX_ANYTHING`: an environment variable that all processes read
+- `signalbox trace`, `signalbox bench scale`: a command
+- `signalbox up --trace`: a flag of a command
+- anything else, such as `extra nixl`: listed for readers only
+"""
+
+
+def refusal(name: str, shown: str | None = None) -> str | None:
+    """The sentence that refuses `name`, or None if it was not removed. The sentence calls it `shown`, if given."""
+    removal = REMOVED.get(name)
+    if removal is None:
+        return None
+    return f"{shown or name} was removed in version {removal.version}: {removal.instead}"
+
+
+def refuse_command(arguments: Iterable[str]) -> None:
+    """Raises StartupError if the command line names a removed command. `arguments` do not include the program."""
+    name = "signalbox"
+    for word in arguments:
+        name += f" {word}"
+        if (sentence := refusal(name)) is not None:
+            raise StartupError(sentence)
+
+
+def refuse_settings(prefix: str, arguments: Iterable[str], environment: Iterable[str]) -> None:
+    """Raises StartupError at the first removed flag among `arguments` or removed variable among the names in
+    `environment`. `prefix` is that of the service's variables; those of other services are not looked at."""
+    for argument in arguments:
+        flag = argument.partition("=")[0]
+        if not flag.startswith("--"):
+            continue
+        for name in (flag[2:], flag[2:].removeprefix("no-")):
+            variable = prefix + name.replace("-", "_").upper()
+            if (sentence := refusal(variable, f"{flag} (or {variable})")) is not None:
+                raise StartupError(sentence)
+    others = tuple(other for other in SERVICE_PREFIXES if other != prefix)
+    for variable in sorted(environment):
+        if variable.startswith(others):
+            continue
+        if (sentence := refusal(variable)) is not None:
+            raise StartupError(sentence)
