@@ -17,7 +17,7 @@ from pythonjsonlogger.json import JsonFormatter
 LogFormat = Literal["text", "json"]
 TIME, SERVICE, LEVEL, LOGGER, MESSAGE = "time", "service", "level", "logger", "message"
 _OWN = frozenset({TIME, SERVICE, LEVEL, LOGGER, MESSAGE})
-_TRACEBACK = "exc_info"
+TRACEBACK = "exc_info"
 # uvicorn says its words twice, the second time in colours.
 _LEFT_OUT = frozenset({*RESERVED_ATTRS, "color_message"})
 
@@ -66,9 +66,9 @@ def as_text(line: str) -> str:
     if found is None:
         return line
     time = str(found[TIME]).replace("T", " ").partition("+")[0]
-    extra = {name: value for name, value in found.items() if name not in _OWN | {_TRACEBACK}}
+    extra = {name: value for name, value in found.items() if name not in _OWN | {TRACEBACK}}
     text = f"{time} {found[SERVICE]} {found[LEVEL]} {found[MESSAGE]}{_fields(extra)}"
-    return f"{text}\n{found[_TRACEBACK]}" if found.get(_TRACEBACK) else text
+    return f"{text}\n{found[TRACEBACK]}" if found.get(TRACEBACK) else text
 
 
 def is_json(line: str) -> bool:

@@ -1,0 +1,1 @@
+"""The public names of the product: what users, operators and other programs write or read by name."""
