@@ -53,8 +53,6 @@ class Workload:
     """Kinds of requests; empty: one, by the rate and the ranges above."""
     slow_at_s: tuple[str, float, float] = ("", 0.0, 1.0)
     """A worker, when it becomes slow, and how many times as long its steps take from then on."""
-    steady: str = ""
-    """Each conversation is drawn by itself, from this and its number: the same ones whatever is answered when."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,6 @@ class Plan:
         self.samples = np.full((self.load.requests, 5), np.nan, np.float32)
         load = self.load
         alone = Stream("", load.rate, load.prompt, load.output, load.turns, load.shared, think_s=load.think_s)
-        self._own_dice: dict[int, random.Random] = {}
         self._streams = {stream.name: stream for stream in load.streams or (alone,)}
         self._next_conversation = {name: place * MOST for place, name in enumerate(self._streams)}
 
@@ -141,13 +138,12 @@ class Plan:
             return
         first = self._next_conversation[stream.name]
         for number in range(first, first + (SIBLINGS if stream.forked else 1)):
-            dice = self._drawn_from(number)
             self._submit(
                 Turn(
                     number,
                     0,
-                    stream.shared + stream.forked + dice.randint(*stream.prompt),
-                    dice.randint(*stream.output),
+                    stream.shared + stream.forked + self.rng.randint(*stream.prompt),
+                    self.rng.randint(*stream.output),
                     stream.shared,
                     forked=stream.forked,
                     first_sibling=first,
@@ -155,18 +151,7 @@ class Plan:
                 )
             )
             self._next_conversation[stream.name] += 1
-        self._at(
-            self.now + self._drawn_from(-first - 1).expovariate(stream.rate),
-            lambda: self._begin_conversation(stream),
-        )
-
-    def _drawn_from(self, number: int) -> random.Random:
-        """What is drawn for a conversation, or by a number below 0 for what comes behind it."""
-        if not self.load.steady:
-            return self.rng
-        if number not in self._own_dice:
-            self._own_dice[number] = random.Random(f"{self.load.steady} {number}")
-        return self._own_dice[number]
+        self._at(self.now + self.rng.expovariate(stream.rate), lambda: self._begin_conversation(stream))
 
     def _submit(self, turn: Turn) -> None:
         if self._begun >= self.load.requests:
@@ -295,20 +280,19 @@ class Plan:
         self.on_end(turn)
         self.on_done(self.num_done)
         stream = self._streams[turn.stream]
-        dice = self._drawn_from(turn.conversation)
         if turn.number + 1 < stream.turns:
             said = turn.num_prompt + turn.num_output
             following = Turn(
                 turn.conversation,
                 turn.number + 1,
-                said + dice.randint(*stream.prompt),
-                dice.randint(*stream.output),
+                said + self.rng.randint(*stream.prompt),
+                self.rng.randint(*stream.output),
                 turn.shared,
                 forked=turn.forked,
                 first_sibling=turn.first_sibling,
                 stream=turn.stream,
             )
             self._at(
-                self.now + dice.expovariate(1 / max(stream.think_s, 1e-9)),
+                self.now + self.rng.expovariate(1 / max(stream.think_s, 1e-9)),
                 lambda: self._submit(following),
             )
