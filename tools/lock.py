@@ -4,8 +4,8 @@
     make lock ARGS=--upgrade
 
 For Linux on x86_64 and Python 3.11, as images and continuous integration are. `dev.txt` is what `make install` takes,
-`ci.txt` has NIXL besides, and the routers and load generators of the contract tests; each image has one of its own, in
-the same versions; `release.txt` is what `make lock` and `make sbom` run with. torch is its build for CPUs but in
+`ci.txt` has the routers and load generators of the contract tests besides; each image has one of its own, in the same
+versions; `release.txt` is what `make lock` and `make sbom` run with. torch is its build for CPUs but in
 `worker-gpu.txt`, where it is the one of the Python package index, with CUDA.
 
 Needs `uv`, which does not read pip's configuration: --find-links names where that build of torch is.
@@ -49,7 +49,7 @@ class Lock:
 
 
 ALL = (
-    Lock("ci", ("all", "dev", "routers", "guidellm", "nixl")),
+    Lock("ci", ("all", "dev", "routers", "guidellm")),
     Lock("dev", ("all", "dev"), follows="ci"),
     Lock("scheduler", ("scheduler", "telemetry"), follows="ci"),
     Lock("frontend", ("frontend", "telemetry"), follows="ci"),

@@ -16,7 +16,7 @@ from signalbox.protocol.speculation import parse_speculation
 from signalbox.runtime.config import flag_of
 from signalbox.telemetry.settings import MetricsSettings
 from worker_svc.ranks.place import place_of
-from worker_svc.transfer.channels.names import DEFAULT, NIXL, read_names
+from worker_svc.transfer.channels.names import ALL, read_names
 
 HAND_OVER_S = 20.0
 """Seconds in which a worker that is told to stop hands its requests over, where nothing else is said."""
@@ -131,10 +131,9 @@ class WorkerSettings(MetricsSettings):
     role: Literal["both", "prefill", "decode"] = "both"
     """What the worker is there for, where prompts and decoding are on workers of their own; `signalbox role` changes it
     while it runs. It does the other thing too where nobody else can. Needs hand_off."""
-    transfer_channels: str = ",".join(DEFAULT)
-    """How KV blocks of requests that move are offered and taken, with commas, the best first: nixl, shared-memory, tcp.
-    Empty: in the messages of the control stream alone, which are there in any case. nixl goes in plaintext, and needs
-    the extra of that name."""
+    transfer_channels: str = ",".join(ALL)
+    """How KV blocks of requests that move are offered and taken, with commas, the best first: shared-memory, tcp.
+    Empty: in the messages of the control stream alone, which are there in any case."""
     transfer_listen: str | None = None
     """host:port where other workers fetch KV blocks of requests that move to them; port 0: any. Unset: the host of
     listen, any port. Empty: they come by shared memory, or in the messages of the control stream."""
@@ -194,9 +193,7 @@ class WorkerSettings(MetricsSettings):
         between_hosts = (
             () if place is None else (place.leader, *([own] if own and not self.has_certificate else []))
         )
-        # UCX listens wherever it is not told otherwise.
-        nixl = NIXL in self.channel_names and os.environ.get("UCX_NET_DEVICES") != "lo"
-        return (*links, *between_hosts, *self.plaintext_metrics, *(["0.0.0.0:0"] if nixl else []))
+        return (*links, *between_hosts, *self.plaintext_metrics)
 
     @property
     def rank_address(self) -> str:
@@ -276,16 +273,6 @@ class WorkerSettings(MetricsSettings):
     def _has_a_role_that_it_can_play(self) -> WorkerSettings:
         if self.role != "both" and not self.hand_off:
             raise ValueError(f"--role {self.role} needs --hand-off: requests move behind their prompts")
-        return self
-
-    @model_validator(mode="after")
-    def _has_nixl_where_it_can_be(self) -> WorkerSettings:
-        if NIXL not in self.channel_names:
-            return self
-        if not self.hand_off:
-            raise ValueError("--transfer-channels nixl needs --hand-off: no block moves without it")
-        if self.has_certificate:
-            raise ValueError("--transfer-channels cannot have nixl beside certificates: NIXL knows none")
         return self
 
     @model_validator(mode="after")

@@ -4,9 +4,7 @@
 
 Shared memory is compared with a copy of as many bytes from one contiguous buffer to another, TCP with a bare loop of
 `sendall` and `recv_into` over loopback, in turns: what else runs on the machine meets both. What is told are medians.
---nixl has NIXL besides, compared with that loop, too, by the transports of UCX that UCX_TLS names (`tcp`: as between
-machines). Shared memory is mapped already in each round, as for all pulls but the first from a worker, or (`first
-pull`) anew.
+Shared memory is mapped already in each round, as for all pulls but the first from a worker, or (`first pull`) anew.
 """
 
 from __future__ import annotations
@@ -28,8 +26,6 @@ from worker_svc.runner.cpu.native.row_copies import copier_here
 from worker_svc.transfer.block_memory import BlockMemory, strip_of
 from worker_svc.transfer.channels.block_server import BlockServer
 from worker_svc.transfer.channels.kept_mappings import KeptMappings
-from worker_svc.transfer.channels.nixl_agent import NixlAgent
-from worker_svc.transfer.channels.nixl_target import NixlReader
 from worker_svc.transfer.channels.reader import BlockReader
 from worker_svc.transfer.channels.registrations import new_token
 from worker_svc.transfer.channels.shared_target import SharedReader
@@ -70,10 +66,9 @@ def make_memory(layout: str, num_blocks: int) -> BlockMemory:
     return BlockMemory([[strip_of(rows) for rows in strips]], (), 16, shared, copier_of=copier_here())
 
 
-def serve(pipe: Connection, layout: str, num_blocks: int, num_bytes: int, has_nixl: bool) -> None:
+def serve(pipe: Connection, layout: str, num_blocks: int, num_bytes: int) -> None:
     """The source, in a process of its own: its channels, and a bare socket."""
-    agent = NixlAgent() if has_nixl else None
-    server = BlockServer(make_memory(layout, num_blocks), listen="127.0.0.1:0", agent=agent)
+    server = BlockServer(make_memory(layout, num_blocks), listen="127.0.0.1:0")
     token = new_token()
     server.register(token, lambda group, blocks: True)
     listener = socket.create_server(("127.0.0.1", 0))
@@ -103,7 +98,6 @@ class Target:
         self._options, self._layout, self._offer = options, layout, offer
         self._memory, self._mappings = make_memory(layout, options.cache_blocks), KeptMappings()
         self.num_bytes = options.blocks * self._memory.bytes_per_block(0)
-        self._agent = NixlAgent() if options.nixl else None
         self._bare = socket.create_connection(bare)
         self._buffer = np.zeros(self.num_bytes, np.uint8)
         self._other = np.ones(self.num_bytes, np.uint8)
@@ -116,13 +110,7 @@ class Target:
         return [
             self._line(name, channel, *blocks)
             for name, blocks in (("runs", runs), ("scattered", scattered))
-            for channel in (
-                "shared memory",
-                FIRST_PULL,
-                "tcp",
-                "tcp, checksums",
-                *["nixl"] * self._options.nixl,
-            )
+            for channel in ("shared memory", FIRST_PULL, "tcp", "tcp, checksums")
         ]
 
     def _line(self, name: str, channel: str, sources: np.ndarray, targets: np.ndarray) -> Line:
@@ -130,7 +118,7 @@ class Target:
         mappings = None if channel == FIRST_PULL else self._mappings
         bare = self._copy if is_shared else self._loop
         ours, theirs = [], []
-        kept = None if is_shared else self._open(channel)
+        kept = None if is_shared else self._open_tcp(checksums=channel != "tcp")
         for number in range(self._options.rounds + 1):
             reader: BlockReader = kept or SharedReader(
                 self._memory, self._offer.socket_path, self._offer.token, mappings
@@ -154,12 +142,6 @@ class Target:
             bare_gb_s=round(self.num_bytes / median(theirs) / 1e9, 2),
             share=round(median(alone / took for alone, took in zip(theirs, ours, strict=True)), 2),
         )
-
-    def _open(self, channel: str) -> BlockReader:
-        if channel != "nixl":
-            return self._open_tcp(checksums=channel != "tcp")
-        assert self._agent is not None
-        return NixlReader(self._memory, self._agent, self._offer)
 
     def _open_tcp(self, *, checksums: bool) -> TcpReader:
         host, _, port = self._offer.tcp_address.rpartition(":")
@@ -186,7 +168,7 @@ def measure(options: argparse.Namespace, layout: str) -> list[Line]:
     layers, elements = LAYOUTS[layout]
     num_bytes = options.blocks * layers * 2 * elements * 2
     source = context.Process(
-        target=serve, args=(theirs, layout, options.cache_blocks, num_bytes, options.nixl), daemon=True
+        target=serve, args=(theirs, layout, options.cache_blocks, num_bytes), daemon=True
     )
     source.start()
     try:
@@ -204,7 +186,6 @@ def main() -> None:
     parser.add_argument("--layout", nargs="+", default=list(LAYOUTS), choices=list(LAYOUTS))
     parser.add_argument("--blocks", type=int, default=64, help="blocks of a read")
     parser.add_argument("--cache-blocks", type=int, default=256, help="blocks of each cache")
-    parser.add_argument("--nixl", action="store_true", help="NIXL, too; its bare speed is the loop's")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     options = parser.parse_args()

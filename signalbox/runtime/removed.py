@@ -24,7 +24,10 @@ class Removal:
     """What to use or do instead; continues the sentence "was removed in version 0.2: "."""
 
 
-REMOVED: Mapping[str, Removal] = {}
+REMOVED: Mapping[str, Removal] = {
+    "SIGNALBOX_WORKER_TRANSFER_CHANNELS=nixl": Removal("0.2", "use shared-memory or tcp"),
+    "extra nixl": Removal("0.2", "the channels shared-memory and tcp need no extra"),
+}
 """Removed names, sorted. The form of a name says what it was:
 
 - `SIGNALBOX_WORKER_NUM_BLOCKS`: a setting, as variable and as flag of its service

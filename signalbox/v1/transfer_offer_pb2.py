@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!signalbox/v1/transfer_offer.proto\x12\x0csignalbox.v1\"\xc1\x01\n\rTransferOffer\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x15\n\rlayout_digest\x18\x02 \x01(\t\x12\x0f\n\x07host_id\x18\x03 \x01(\t\x12\x13\n\x0bsocket_path\x18\x04 \x01(\t\x12\x13\n\x0btcp_address\x18\x05 \x01(\t\x12\x0e\n\x06is_tls\x18\x06 \x01(\x08\x12\x15\n\rnixl_metadata\x18\x07 \x01(\x0c\x12(\n\x0bnixl_strips\x18\x08 \x03(\x0b\x32\x13.signalbox.v1.Strip\"M\n\x0c\x43hannelHello\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x15\n\rlayout_digest\x18\x02 \x01(\t\x12\x17\n\x0fwants_checksums\x18\x03 \x01(\x08\"5\n\x0e\x43hannelWelcome\x12#\n\x06strips\x18\x01 \x03(\x0b\x32\x13.signalbox.v1.Strip\"D\n\x05Strip\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x12\n\nnum_blocks\x18\x02 \x01(\r\x12\x17\n\x0f\x62ytes_per_block\x18\x03 \x01(\r\"+\n\nReadBlocks\x12\r\n\x05group\x18\x01 \x01(\r\x12\x0e\n\x06\x62locks\x18\x02 \x03(\r\"0\n\nBlocksRead\x12\x11\n\tnum_bytes\x18\x01 \x01(\x04\x12\x0f\n\x07refusal\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!signalbox/v1/transfer_offer.proto\x12\x0csignalbox.v1\"\xa8\x01\n\rTransferOffer\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x15\n\rlayout_digest\x18\x02 \x01(\t\x12\x0f\n\x07host_id\x18\x03 \x01(\t\x12\x13\n\x0bsocket_path\x18\x04 \x01(\t\x12\x13\n\x0btcp_address\x18\x05 \x01(\t\x12\x0e\n\x06is_tls\x18\x06 \x01(\x08J\x04\x08\x07\x10\x08J\x04\x08\x08\x10\tR\rnixl_metadataR\x0bnixl_strips\"M\n\x0c\x43hannelHello\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x15\n\rlayout_digest\x18\x02 \x01(\t\x12\x17\n\x0fwants_checksums\x18\x03 \x01(\x08\"5\n\x0e\x43hannelWelcome\x12#\n\x06strips\x18\x01 \x03(\x0b\x32\x13.signalbox.v1.Strip\"D\n\x05Strip\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x12\n\nnum_blocks\x18\x02 \x01(\r\x12\x17\n\x0f\x62ytes_per_block\x18\x03 \x01(\r\"+\n\nReadBlocks\x12\r\n\x05group\x18\x01 \x01(\r\x12\x0e\n\x06\x62locks\x18\x02 \x03(\r\"0\n\nBlocksRead\x12\x11\n\tnum_bytes\x18\x01 \x01(\x04\x12\x0f\n\x07refusal\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,15 +32,15 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'signalbox.v1.transfer_offer
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TRANSFEROFFER']._serialized_start=52
-  _globals['_TRANSFEROFFER']._serialized_end=245
-  _globals['_CHANNELHELLO']._serialized_start=247
-  _globals['_CHANNELHELLO']._serialized_end=324
-  _globals['_CHANNELWELCOME']._serialized_start=326
-  _globals['_CHANNELWELCOME']._serialized_end=379
-  _globals['_STRIP']._serialized_start=381
-  _globals['_STRIP']._serialized_end=449
-  _globals['_READBLOCKS']._serialized_start=451
-  _globals['_READBLOCKS']._serialized_end=494
-  _globals['_BLOCKSREAD']._serialized_start=496
-  _globals['_BLOCKSREAD']._serialized_end=544
+  _globals['_TRANSFEROFFER']._serialized_end=220
+  _globals['_CHANNELHELLO']._serialized_start=222
+  _globals['_CHANNELHELLO']._serialized_end=299
+  _globals['_CHANNELWELCOME']._serialized_start=301
+  _globals['_CHANNELWELCOME']._serialized_end=354
+  _globals['_STRIP']._serialized_start=356
+  _globals['_STRIP']._serialized_end=424
+  _globals['_READBLOCKS']._serialized_start=426
+  _globals['_READBLOCKS']._serialized_end=469
+  _globals['_BLOCKSREAD']._serialized_start=471
+  _globals['_BLOCKSREAD']._serialized_end=519
 # @@protoc_insertion_point(module_scope)

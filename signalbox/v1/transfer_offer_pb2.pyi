@@ -7,24 +7,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TransferOffer(_message.Message):
-    __slots__ = ("token", "layout_digest", "host_id", "socket_path", "tcp_address", "is_tls", "nixl_metadata", "nixl_strips")
+    __slots__ = ("token", "layout_digest", "host_id", "socket_path", "tcp_address", "is_tls")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_DIGEST_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     SOCKET_PATH_FIELD_NUMBER: _ClassVar[int]
     TCP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     IS_TLS_FIELD_NUMBER: _ClassVar[int]
-    NIXL_METADATA_FIELD_NUMBER: _ClassVar[int]
-    NIXL_STRIPS_FIELD_NUMBER: _ClassVar[int]
     token: bytes
     layout_digest: str
     host_id: str
     socket_path: str
     tcp_address: str
     is_tls: bool
-    nixl_metadata: bytes
-    nixl_strips: _containers.RepeatedCompositeFieldContainer[Strip]
-    def __init__(self, token: _Optional[bytes] = ..., layout_digest: _Optional[str] = ..., host_id: _Optional[str] = ..., socket_path: _Optional[str] = ..., tcp_address: _Optional[str] = ..., is_tls: bool = ..., nixl_metadata: _Optional[bytes] = ..., nixl_strips: _Optional[_Iterable[_Union[Strip, _Mapping]]] = ...) -> None: ...
+    def __init__(self, token: _Optional[bytes] = ..., layout_digest: _Optional[str] = ..., host_id: _Optional[str] = ..., socket_path: _Optional[str] = ..., tcp_address: _Optional[str] = ..., is_tls: bool = ...) -> None: ...
 
 class ChannelHello(_message.Message):
     __slots__ = ("token", "layout_digest", "wants_checksums")

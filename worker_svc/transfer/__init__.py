@@ -6,7 +6,6 @@ The worker that gives is the *source*, the one that takes the *target*. Between 
 |---|---|---|
 | shared memory | the target maps the source's cache, read-only, and copies rows | on one machine |
 | tcp | a connection beside the control stream, rows from memory to memory | between machines |
-| nixl | the target's agent reads the source's memory | between machines, where both are told to |
 | inline | bytes in messages of the control stream | everywhere |
 
 Source, for its whole life:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from signalbox.errors import StartupError
 from worker_svc.config import WorkerSettings
 from worker_svc.core.batch import ModelRunner
 from worker_svc.transfer.block_memory import BlockMemory, OffersBlocks
 from worker_svc.transfer.channels.block_server import BlockServer
-from worker_svc.transfer.channels.names import NIXL, SHARED_MEMORY, TCP
-from worker_svc.transfer.channels.nixl_agent import NixlAgent
+from worker_svc.transfer.channels.names import SHARED_MEMORY, TCP
 
 
 def blocks_of(runner: ModelRunner) -> BlockMemory | None:
@@ -18,15 +16,10 @@ def blocks_of(runner: ModelRunner) -> BlockMemory | None:
 
 
 def open_server(settings: WorkerSettings, memory: BlockMemory | None) -> BlockServer | None:
-    """The channels that can be opened; those that cannot are logged. None: blocks go in messages alone. StartupError
-    where NIXL is asked for and is not here, or not for these blocks."""
-    names = settings.channel_names
+    """The channels that can be opened; those that cannot are logged. None: blocks go in messages alone."""
     if memory is None:
-        if NIXL in names:
-            raise StartupError(
-                "--transfer-channels names nixl, and blocks of this worker go in messages alone"
-            )
         return None
+    names = settings.channel_names
     host = (settings.advertise or settings.listen).rpartition(":")[0]
     return BlockServer(
         memory,
@@ -34,5 +27,4 @@ def open_server(settings: WorkerSettings, memory: BlockMemory | None) -> BlockSe
         advertise_host=host,
         sockets_dir=settings.transfer_sockets_dir,
         shares_memory=SHARED_MEMORY in names,
-        agent=NixlAgent() if NIXL in names else None,
     )

@@ -6,7 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -77,27 +76,3 @@ async def test_a_ring_ends_when_its_last_request_has_ended(launch_ring: Launch) 
     assert done.stdout == "worker-0 takes nothing new; 1 request there\nworker-0 is drained\n"
     assert await asyncio.to_thread(ring.wait_for_end) == 0
     assert "drained: no request is left\n" in ring.output
-
-
-@pytest.mark.skipif(find_spec("nixl_cu12") is None, reason="NIXL is not installed: make install EXTRAS=,nixl")
-async def test_what_runs_at_a_worker_that_drains_goes_on_elsewhere_with_blocks_by_nixl(
-    launch_ring: Launch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """HO14, TR10: in real processes, to the last token."""
-    monkeypatch.setenv("UCX_NET_DEVICES", "lo")
-    moving = ("--worker-set", "hand-off=true", "--worker-set", "transfer-channels=nixl")
-    ring = launch_ring(*SIM, *moving, "--workers", "2")
-    ring.wait_for("signalbox is up")
-    async with Client(ring.grpc) as client:
-        expected = (await generate(client, 400).result()).token_ids
-        first = {name: worker["num_output_tokens"] for name, worker in workers_of(ring).items()}
-        running = generate(client, 400)
-        await anext(running)
-        before = workers_of(ring)
-        here = next(name for name in before if before[name]["num_output_tokens"] > first[name])
-        assert f"{here} is drained" in (await drain(ring, here)).stdout
-        assert (await running.result()).token_ids == expected
-    (there,) = set(before) - {here}
-    assert workers_of(ring)[there]["num_output_tokens"] > first[there]
-    logs = "".join(path.read_text() for path in ring.log_dir.iterdir() if path.is_file())
-    assert here in logs and "does not open" not in logs

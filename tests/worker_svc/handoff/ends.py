@@ -26,8 +26,7 @@ from worker_svc.steps.handoff_coordinator import HandoffListeners, Repeated
 from worker_svc.steps.items import ArrivedRequest, ArrivedStep, Item, LinkMark
 from worker_svc.steps.results import StepResult
 from worker_svc.transfer.channels.block_server import BlockServer
-from worker_svc.transfer.channels.names import DEFAULT, NIXL, SHARED_MEMORY
-from worker_svc.transfer.channels.nixl_agent import NixlAgent
+from worker_svc.transfer.channels.names import ALL, SHARED_MEMORY
 from worker_svc.transfer.control.news import News
 from worker_svc.transfer.control.servicer import TransferServicer
 from worker_svc.transfer.control.transfers import Transfers
@@ -103,7 +102,7 @@ class End:
         preparation: GrammarPreparation | None = None,
         num_slots: int = 4,
         channels: str | None = None,
-        names: Sequence[str] = DEFAULT,
+        names: Sequence[str] = ALL,
     ) -> None:
         """channels: host:port for blocks over TCP; empty: by none of that; None: in messages. names: what else is
         offered, and all that is taken."""
@@ -143,12 +142,7 @@ class End:
         memory = blocks_of(self.runner)
         if channels is None or memory is None:
             return None
-        return BlockServer(
-            memory,
-            listen=channels or None,
-            shares_memory=SHARED_MEMORY in names,
-            agent=NixlAgent() if NIXL in names else None,
-        )
+        return BlockServer(memory, listen=channels or None, shares_memory=SHARED_MEMORY in names)
 
     async def __aenter__(self) -> End:
         self.address = f"127.0.0.1:{await self._server.start('127.0.0.1:0')}"

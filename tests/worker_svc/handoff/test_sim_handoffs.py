@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,7 @@ from worker_svc.core.handoff.orders import HandoffOrders
 from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.grammar.preparation import GrammarPreparation
 from worker_svc.runner.sim.model import SimDrafter, SimRunner, continuation
-from worker_svc.transfer.channels.names import DEFAULT, NIXL
-from worker_svc.transfer.channels.nixl_agent import MODULE
+from worker_svc.transfer.channels.names import ALL, TCP
 
 INFO = RunnerInfo("sim", num_blocks=64, block_size=4, max_model_len=128, vocab_size=100, eos_token_ids=())
 WINDOW = BlockGroup(BlockGroupKind.WINDOW, 10, 64)
@@ -242,15 +240,9 @@ def test_a_form_that_the_target_cannot_compile_ends_the_hand_off_alone() -> None
     asyncio.run(with_forms(test))
 
 
-needs_nixl = pytest.mark.skipif(find_spec(MODULE) is None, reason="NIXL is not installed")
-
-
-@pytest.mark.parametrize(
-    ("channel", "names"),
-    [("127.0.0.1:0", DEFAULT), ("", DEFAULT), pytest.param("", (NIXL,), marks=needs_nixl)],
-)
+@pytest.mark.parametrize(("channel", "names"), [("127.0.0.1:0", ALL), ("", ALL), ("127.0.0.1:0", (TCP,))])
 def test_blocks_come_by_a_channel_that_the_source_offers(channel: str, names: tuple[str, ...]) -> None:
-    """TR2, TR10."""
+    """TR2"""
 
     async def test() -> None:
         async with (

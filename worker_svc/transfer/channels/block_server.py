@@ -8,12 +8,9 @@ from pathlib import Path
 from signalbox.links.tls.identity import ours
 from signalbox.v1.transfer_offer_pb2 import TransferOffer
 from worker_svc.transfer.block_memory import BlockMemory
-from worker_svc.transfer.channels.nixl_agent import NixlAgent
-from worker_svc.transfer.channels.nixl_source import NixlSource
 from worker_svc.transfer.channels.registrations import MayRead, Registrations
 from worker_svc.transfer.channels.shared_source import SharedSource, host_id
 from worker_svc.transfer.channels.tcp_source import TcpSource
-from worker_svc.transfer.errors import TransferError
 
 logger = logging.getLogger(__name__)
 
@@ -29,12 +26,11 @@ class BlockServer:
         advertise_host: str | None = None,
         sockets_dir: Path | None = None,
         shares_memory: bool = True,
-        agent: NixlAgent | None = None,
     ) -> None:
         """Opens what can be opened; what cannot is logged, and not offered. listen: host:port of the TCP channel, port
         0: any; None: there is none. advertise_host: where targets find it; None: the host it listens on. sockets_dir:
         where the socket for shared memory is made; None: where temporary files are. shares_memory: whether that is
-        offered, where the cache lies in it. agent: the one for NIXL; None: there is none."""
+        offered, where the cache lies in it."""
         self._memory, self._registrations = memory, Registrations()
         self._identity = ours()
         self._tcp: TcpSource | None = None
@@ -43,20 +39,16 @@ class BlockServer:
             self._open_tcp(listen, advertise_host)
         can_share = shares_memory and memory.shared is not None
         self._shared = self._open_shared(sockets_dir) if can_share else None
-        self.agent = agent
-        self._nixl = None if agent is None else self._open_nixl(agent)
 
     def register(self, token: bytes, may_read: MayRead) -> None:
         """Lets whoever shows `token` (`new_token`) read what `may_read` allows; by shared memory all that this worker
-        has in its cache, and so by NIXL."""
+        has in its cache."""
         self._registrations.add(token, may_read)
-        self._tell_nixl()
 
     def withdraw(self, token: bytes) -> None:
-        """Returns when nothing of that pull is read here any more, and nothing will be. What a target has mapped, or
-        knows by NIXL, it can read on, and finds there what others write. A token that is not registered is none."""
+        """Returns when nothing of that pull is read here any more, and nothing will be. What a target has mapped it can
+        read on, and finds there what others write. A token that is not registered is none."""
         self._registrations.withdraw(token)
-        self._tell_nixl()
 
     def offer(self, token: bytes) -> TransferOffer:
         """The channels for the pull of `token`."""
@@ -65,20 +57,14 @@ class BlockServer:
             offer.tcp_address, offer.is_tls = self._tcp_address, self._identity is not None
         if self._shared is not None:
             offer.host_id, offer.socket_path = host_id(), str(self._shared.path)
-        if self._nixl is not None:
-            self._nixl.fill(offer)
         return offer
 
     def close(self) -> None:
         """Ends all pulls, and closes all channels."""
-        for channel in (self._tcp, self._shared, self._nixl):
+        for channel in (self._tcp, self._shared):
             if channel is not None:
                 channel.close()
         self._registrations.withdraw_all()
-
-    def _tell_nixl(self) -> None:
-        if self._nixl is not None:
-            self._nixl.change(len(self._registrations))
 
     def _open_tcp(self, listen: str, advertise_host: str | None) -> None:
         host, _, port = listen.rpartition(":")
@@ -96,11 +82,4 @@ class BlockServer:
             return SharedSource(self._memory, self._registrations, sockets_dir)
         except OSError as error:
             logger.warning("blocks are not offered in shared memory: %s", error)
-            return None
-
-    def _open_nixl(self, agent: NixlAgent) -> NixlSource | None:
-        try:
-            return NixlSource(agent, self._memory)
-        except TransferError as error:
-            logger.warning("blocks are not offered by NIXL: %s", error)
             return None

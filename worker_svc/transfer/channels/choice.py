@@ -10,9 +10,7 @@ from signalbox.links.tls.identity import ours
 from signalbox.v1.transfer_offer_pb2 import TransferOffer
 from worker_svc.transfer.block_memory import BlockMemory
 from worker_svc.transfer.channels.kept_mappings import KeptMappings
-from worker_svc.transfer.channels.names import DEFAULT, NIXL, SHARED_MEMORY, TCP
-from worker_svc.transfer.channels.nixl_agent import NixlAgent
-from worker_svc.transfer.channels.nixl_target import NixlReader
+from worker_svc.transfer.channels.names import ALL, SHARED_MEMORY, TCP
 from worker_svc.transfer.channels.reader import BlockReader
 from worker_svc.transfer.channels.shared_source import host_id
 from worker_svc.transfer.channels.shared_target import SharedReader
@@ -28,19 +26,16 @@ def choose(
     *,
     checksums: bool = False,
     mappings: KeptMappings | None = None,
-    names: Sequence[str] = DEFAULT,
-    agent: NixlAgent | None = None,
+    names: Sequence[str] = ALL,
 ) -> BlockReader | None:
     """The first of the channels `names` that is offered and opens; None: none does, and blocks come inline. Takes some
     seconds at most. memory: where blocks are written. checksums: blocks that come by TCP are checked. mappings: those
-    of the pulls before; None: none is kept. agent: the one for NIXL, where `names` has that. TransferError if blocks
-    of the source are none for `memory`."""
+    of the pulls before; None: none is kept. TransferError if blocks of the source are none for `memory`."""
     if offer.layout_digest != memory.digest:
         raise TransferError(
             "the blocks of the source are others than ours: another model, type or block size"
         )
     channels: dict[str, Callable[[TransferOffer, BlockMemory], BlockReader | None]] = {
-        NIXL: partial(_nixl, agent=agent),
         SHARED_MEMORY: partial(_shared, mappings=mappings),
         TCP: partial(_tcp, checksums=checksums),
     }
@@ -53,12 +48,6 @@ def choose(
         if reader is not None:
             return reader
     return None
-
-
-def _nixl(offer: TransferOffer, memory: BlockMemory, *, agent: NixlAgent | None) -> BlockReader | None:
-    if agent is None or not offer.nixl_metadata:
-        return None
-    return NixlReader(memory, agent, offer)
 
 
 def _shared(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-NIXL, SHARED_MEMORY, TCP = "nixl", "shared-memory", "tcp"
-ALL = (NIXL, SHARED_MEMORY, TCP)
-DEFAULT = (SHARED_MEMORY, TCP)
+from signalbox.runtime.removed import refusal
+
+SHARED_MEMORY, TCP = "shared-memory", "tcp"
+ALL = (SHARED_MEMORY, TCP)
+"""All channels, the best first."""
 
 
 def read_names(text: str) -> tuple[str, ...]:
@@ -12,7 +14,8 @@ def read_names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in ALL:
-            raise ValueError(f"{name!r} is no channel: {', '.join(ALL)} are")
+            removed = refusal(f"SIGNALBOX_WORKER_TRANSFER_CHANNELS={name}", f"the channel {name}")
+            raise ValueError(removed or f"{name!r} is no channel: {', '.join(ALL)} are")
     if len(set(names)) < len(names):
         raise ValueError(f"{text!r} names a channel twice")
     return names

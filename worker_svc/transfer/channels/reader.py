@@ -10,7 +10,7 @@ class BlockReader(Protocol):
     """An open channel of one pull. One thread at a time reads."""
 
     channel: str
-    """Its name: "shared memory", "tcp" or "nixl"."""
+    """Its name: "shared memory" or "tcp"."""
 
     def read(self, group: int, source_blocks: Sequence[int], target_blocks: Sequence[int]) -> None:
         """Returns when what `source_blocks` of a group hold is in `target_blocks`, one by one. TransferError: they hold

@@ -71,9 +71,6 @@ class Registrations:
         self._pulls: dict[bytes, Pull] = {}
         self._lock = threading.Lock()
 
-    def __len__(self) -> int:
-        return len(self._pulls)
-
     def add(self, token: bytes, may_read: MayRead) -> None:
         """Agrees to a pull."""
         assert len(token) == TOKEN_BYTES

@@ -13,8 +13,7 @@ from worker_svc.core.handoff.exports import Stretch, Tail
 from worker_svc.transfer.block_memory import BlockMemory
 from worker_svc.transfer.channels.choice import choose
 from worker_svc.transfer.channels.kept_mappings import KeptMappings
-from worker_svc.transfer.channels.names import DEFAULT
-from worker_svc.transfer.channels.nixl_agent import NixlAgent
+from worker_svc.transfer.channels.names import ALL
 from worker_svc.transfer.channels.reader import BlockReader
 from worker_svc.transfer.control.gate import Gate
 
@@ -38,14 +37,12 @@ class Mover:
         runner: HandoffRunner,
         *,
         checksums: bool = False,
-        channels: Sequence[str] = DEFAULT,
-        agent: NixlAgent | None = None,
+        channels: Sequence[str] = ALL,
     ) -> None:
-        """checksums: blocks that come by TCP are checked. channels: those that are taken, the best first. agent: the
-        one for NIXL; None: there is none."""
+        """checksums: blocks that come by TCP are checked. channels: those that are taken, the best first."""
         assert runner.block_memory is not None
         self._checksums, self._mappings = checksums, KeptMappings()
-        self._channels, self._agent = channels, agent
+        self._channels = channels
         self._runner, self._memory = runner, runner.block_memory
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="transfers")
 
@@ -87,7 +84,6 @@ class Mover:
                 checksums=self._checksums,
                 mappings=self._mappings,
                 names=self._channels,
-                agent=self._agent,
             )
             if reader is not None:
                 gate.on_close(reader.close)

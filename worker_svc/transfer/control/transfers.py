@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from worker_svc.core.batch import HandoffRunner
 from worker_svc.core.handoff.orders import WorkerName
 from worker_svc.transfer.channels.block_server import BlockServer
-from worker_svc.transfer.channels.names import DEFAULT
+from worker_svc.transfer.channels.names import ALL
 from worker_svc.transfer.control.mover import Mover
 from worker_svc.transfer.control.news import (
     Arrival,
@@ -33,13 +33,12 @@ class Transfers:
         *,
         server: BlockServer | None = None,
         checksums: bool = False,
-        channels: Sequence[str] = DEFAULT,
+        channels: Sequence[str] = ALL,
     ) -> None:
         """name: of this worker. post: brings what arrives to the step thread. server: the channels that are offered.
         checksums: blocks that come by TCP are checked. channels: those that are taken, the best first."""
         self._server = server
-        agent = None if server is None else server.agent
-        self._mover = Mover(runner, checksums=checksums, channels=channels, agent=agent)
+        self._mover = Mover(runner, checksums=checksums, channels=channels)
         self.source = TransferSource(name, self._mover, unread, server)
         self._target, self._pulls = (
             TransferTarget(name, self._mover, post),
