@@ -1,21 +1,16 @@
-"""A few lines of HTTP for the command line, so that the base package needs no HTTP library."""
+"""A client of a frontend's HTTP for the command line: JSON, server-sent events and files, on httpx."""
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import shutil
 import ssl
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import closing
-from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from itertools import chain
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, BinaryIO
-from urllib.parse import urlsplit
 
-from signalbox.api_keys import key_from_environment
+import httpx
+
+from signalbox.api_keys import ENVIRONMENT, key_from_environment
 from signalbox.errors import (
     STATUS,
     InternalError,
@@ -26,121 +21,104 @@ from signalbox.errors import (
 from signalbox.links.tls.client_files import ClientFiles
 
 CONNECT_TIMEOUT_S = 10
+MAX_PORT = 65535
 CHUNK_BYTES = 1 << 20
 READ_TIMEOUT_S = 600
 """Most seconds between two events of a stream; a long prompt is silent until its first token."""
 
 
 class HttpClient:
-    """Speaks JSON and server-sent events with one server."""
+    """Speaks JSON and server-sent events with one server, each time on a connection of its own.
+
+    Variables such as HTTP_PROXY and files such as .netrc have no effect, and redirects are not followed: requests and
+    the key go to the server that was named, or nowhere."""
 
     def __init__(self, url: str, *, api_key: str | None = None, files: ClientFiles | None = None) -> None:
         """`url` is e.g. http://127.0.0.1:8000; a path in it goes ahead of every other. `api_key` None: the one in
         SIGNALBOX_API_KEY; empty: none is sent. `files`: for https; None: those of the variables. Raises
-        StartupError."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        StartupError and InvalidRequestError."""
+        self._url = url
+        try:
+            parts = httpx.URL(url)
+        except httpx.InvalidURL:
+            parts = httpx.URL()
+        if parts.scheme not in ("http", "https") or not parts.host or (parts.port or 0) > MAX_PORT:
             raise InvalidRequestError(f"{url} is not a URL such as http://127.0.0.1:8000", field="url")
-        self._url, self._parts = url, parts
+        self._base = str(parts.copy_with(userinfo=b"", query=None, fragment=None)).rstrip("/")
+        self._is_tls = parts.scheme == "https"
         self._files = ClientFiles.chosen() if files is None else files
-        key = key_from_environment() if api_key is None else api_key
-        self._headers = {"content-type": "application/json"}
-        if key:
+        # Identity: the bytes of a file are counted as they come.
+        self._headers = {"accept-encoding": "identity"}
+        if key := key_from_environment() if api_key is None else api_key:
+            if not (key.isascii() and key.isprintable()):
+                raise InvalidRequestError(f"an API key ({ENVIRONMENT}) is printable ASCII")
             self._headers["authorization"] = f"Bearer {key}"
 
     def get(self, path: str) -> Any:
         """The JSON document at `path`."""
-        with closing(self._connect()) as connection:
-            return json.loads(self._ask(connection, "GET", path, None).read())
+        with self._ask("GET", path) as response:
+            return json.loads(response.read())
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """The JSON document with which a body is answered."""
-        with closing(self._connect()) as connection:
-            return json.loads(self._ask(connection, "POST", path, json.dumps(body)).read())
+        with self._ask("POST", path, json=body) as response:
+            return json.loads(response.read())
 
     def post_file(self, path: str, fields: Mapping[str, str], file: BinaryIO, filename: str) -> Any:
         """The JSON document with which a form is answered that has these fields and the file, which is read as it is
         sent."""
-        boundary = secrets.token_hex(16)
-        head, tail = _form_around(fields, filename, boundary)
-        size = len(head) + os.fstat(file.fileno()).st_size + len(tail)
-        headers = self._headers | {
-            "content-type": f"multipart/form-data; boundary={boundary}",
-            "content-length": str(size),
-        }
-        body = chain([head], iter(lambda: file.read(CHUNK_BYTES), b""), [tail])
-        with closing(self._connect()) as connection:
-            return json.loads(self._ask(connection, "POST", path, body, headers).read())
+        name = filename.encode(errors="replace").decode()
+        with self._ask("POST", path, data=fields, files={"file": (name, file)}) as response:
+            return json.loads(response.read())
 
     def download(self, path: str, target: BinaryIO) -> None:
         """Writes what is at `path` into `target`. Raises UnavailableError when the connection breaks before its end."""
-        with closing(self._connect()) as connection:
-            response = self._ask(connection, "GET", path, None)
-            try:
-                shutil.copyfileobj(response, target, CHUNK_BYTES)
-                if response.length:  # copyfileobj takes a connection that was closed for the end
-                    raise HTTPException(f"{response.length} bytes are missing")
-            except (OSError, HTTPException) as error:
-                raise UnavailableError(f"the connection to {self._url} broke: {error!r}") from None
+        with self._ask("GET", path) as response:
+            for piece in response.iter_bytes(CHUNK_BYTES):
+                target.write(piece)
 
     def post_stream(self, path: str, body: dict[str, Any]) -> Generator[Any, None, None]:
         """The events of a stream, up to `[DONE]`. Closing the iterator cancels the request."""
-        with closing(self._connect()) as connection:
-            response = self._ask(connection, "POST", path, json.dumps(body))
-            try:
-                yield from _events(response)
-            except (OSError, HTTPException) as error:
-                raise UnavailableError(f"the connection to {self._url} broke: {error!r}") from None
+        with self._ask("POST", path, json=body) as response:
+            yield from _events(response)
 
-    def _connect(self) -> HTTPConnection:
-        host, port = self._parts.hostname or "", self._parts.port
-        if self._parts.scheme == "http":
-            return HTTPConnection(host, port, timeout=CONNECT_TIMEOUT_S)
-        return HTTPSConnection(host, port, timeout=CONNECT_TIMEOUT_S, context=self._files.context())
-
-    def _ask(
-        self,
-        connection: HTTPConnection,
-        method: str,
-        path: str,
-        body: str | Iterable[bytes] | None,
-        headers: Mapping[str, str] | None = None,
-    ) -> HTTPResponse:
-        """`headers` None: those of every call."""
+    @contextmanager
+    def _ask(self, method: str, path: str, **content: Any) -> Iterator[httpx.Response]:
+        """A response of status 200, of which the headers have come. `content`: as of httpx. Raises SignalboxError, also
+        for a connection that breaks within the block."""
+        has_begun = False
+        verify = self._files.context() if self._is_tls else False
+        timeout = httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         try:
-            connection.connect()
-        except ssl.SSLError as error:
-            raise UnavailableError(f"{self._url}: TLS did not come about: {error}") from None
-        except OSError:
-            raise UnavailableError(f"nothing answers at {self._url}; start it with `signalbox up`") from None
-        connection.sock.settimeout(READ_TIMEOUT_S)
-        try:
-            connection.request(method, self._parts.path.rstrip("/") + path, body, headers or self._headers)
-            response = connection.getresponse()
-        except (OSError, HTTPException) as error:
-            asks = self._parts.scheme == "https" and self._files.cert is None
-            hint = "; if it asks for a certificate, say --cert and --key" if asks else ""
-            raise UnavailableError(
-                f"{self._url} does not answer as an HTTP server: {error!r}{hint}"
-            ) from None
-        if response.status != HTTPStatus.OK:
-            raise _error_of(response)
-        return response
+            with (
+                httpx.Client(verify=verify, timeout=timeout, trust_env=False) as client,
+                client.stream(method, self._base + path, headers=self._headers, **content) as response,
+            ):
+                if response.status_code != httpx.codes.OK:
+                    raise _error_of(response)
+                has_begun = True
+                yield response
+        except (httpx.RequestError, httpx.InvalidURL) as error:
+            raise self._unavailable(error, has_begun=has_begun) from None
+
+    def _unavailable(self, error: Exception, *, has_begun: bool) -> UnavailableError:
+        """The sentence for a connection that did not come about, or broke. has_begun: the response had."""
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        if has_begun:
+            return UnavailableError(f"the connection to {self._url} broke: {cause!r}")
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            if isinstance(cause, ssl.SSLError):
+                return UnavailableError(f"{self._url}: TLS did not come about: {cause}")
+            return UnavailableError(f"nothing answers at {self._url}; start it with `signalbox up`")
+        asks = self._is_tls and self._files.cert is None
+        hint = "; if it asks for a certificate, say --cert and --key" if asks else ""
+        return UnavailableError(f"{self._url} does not answer as an HTTP server: {cause!r}{hint}")
 
 
-def _form_around(fields: Mapping[str, str], filename: str, boundary: str) -> tuple[bytes, bytes]:
-    """What comes before a file in a form, and behind it."""
-    parts = [
-        f'Content-Disposition: form-data; name="{name}"\r\n\r\n{value}' for name, value in fields.items()
-    ]
-    quoted = filename.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "").replace("\n", "")
-    parts.append(f'Content-Disposition: form-data; name="file"; filename="{quoted}"\r\n\r\n')
-    head = "\r\n".join(f"--{boundary}\r\n{part}" for part in parts)
-    return head.encode(errors="replace"), f"\r\n--{boundary}--\r\n".encode()
-
-
-def _events(response: HTTPResponse) -> Iterator[Any]:
-    for line in response:
+def _events(response: httpx.Response) -> Iterator[Any]:
+    for line in _lines(response):
         if not line.startswith(b"data:"):
             continue
         data = line.removeprefix(b"data:").strip()
@@ -152,14 +130,24 @@ def _events(response: HTTPResponse) -> Iterator[Any]:
         yield event
 
 
-def _error_of(response: HTTPResponse) -> SignalboxError:
+def _lines(response: httpx.Response) -> Iterator[bytes]:
+    """Lines that end with a newline alone: httpx's own also end at U+2028 and others, which JSON may contain."""
+    rest = b""
+    for piece in response.iter_bytes():
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
+
+
+def _error_of(response: httpx.Response) -> SignalboxError:
     """The error that OpenAI's error body describes."""
     body = response.read().decode(errors="replace")
     try:
         message = json.loads(body)["error"]["message"]
     except (ValueError, KeyError, TypeError):
-        message = f"HTTP {response.status}: {body[:200]}"
-    return _BY_STATUS.get(response.status, InternalError)(message)
+        message = f"HTTP {response.status_code}: {body[:200]}"
+    return _BY_STATUS.get(response.status_code, InternalError)(message)
 
 
 _BY_STATUS: dict[int, type[SignalboxError]] = {}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from signalbox.cli.identity import add_tls
+from signalbox.errors import StartupError
 from signalbox.links.addresses import read_addresses
 from signalbox.links.tls.client_files import (
     CA_VARIABLE,
@@ -15,6 +17,9 @@ from signalbox.links.tls.client_files import (
     refuse_for_plaintext,
 )
 from signalbox.links.tls.schemes import PLAIN, SECURE
+
+if TYPE_CHECKING:
+    from signalbox.cli.http_client import HttpClient
 
 MAX_PRIORITY = 1000
 
@@ -69,6 +74,20 @@ def client_files(args: argparse.Namespace, address: str) -> ClientFiles:
     if not address.startswith((SECURE, "https://")):
         refuse_for_plaintext(address, args.ca, args.cert, args.key)
     return ClientFiles.chosen(args.ca, args.cert, args.key)
+
+
+def http_client(args: argparse.Namespace) -> HttpClient:
+    """A client of the frontend at `--url`. Raises StartupError, also when httpx is not installed."""
+    files = client_files(args, args.url)
+    try:
+        from signalbox.cli.http_client import HttpClient  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name != "httpx":
+            raise
+        raise StartupError(
+            f"signalbox {args.command} needs httpx: pip install 'signalbox[terminal]'"
+        ) from None
+    return HttpClient(args.url, files=files)
 
 
 def at_least_one(text: str) -> int:

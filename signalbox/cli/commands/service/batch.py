@@ -8,11 +8,13 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from signalbox.cli.commands.arguments import add_client_files, client_files
-from signalbox.cli.http_client import HttpClient
+from signalbox.cli.commands.arguments import add_client_files, http_client
 from signalbox.errors import InvalidRequestError, UnavailableError
+
+if TYPE_CHECKING:
+    from signalbox.cli.http_client import HttpClient
 
 EXAMPLE = """\
 examples:
@@ -42,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0: every line was answered."""
-    client = HttpClient(args.url, files=client_files(args, args.url))
+    client = http_client(args)
     batch_id = (
         args.input if args.input.startswith(BATCH_PREFIX) else _begin(client, Path(args.input), args.window)
     )

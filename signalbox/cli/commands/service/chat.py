@@ -7,11 +7,13 @@ import importlib
 import sys
 from collections.abc import Generator
 from contextlib import closing, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from signalbox.cli.commands.arguments import add_client_files, at_least_one, client_files
-from signalbox.cli.http_client import HttpClient
+from signalbox.cli.commands.arguments import add_client_files, at_least_one, http_client
 from signalbox.errors import SignalboxError, UnavailableError
+
+if TYPE_CHECKING:
+    from signalbox.cli.http_client import HttpClient
 
 EXAMPLE = """\
 examples:
@@ -33,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Reads lines until end of file; Ctrl-C stops an answer, or the conversation."""
-    client = HttpClient(args.url, files=client_files(args, args.url))
+    client = http_client(args)
     model = args.model or _first_model(client)
     options = {"model": model, "max_tokens": args.max_tokens, "temperature": args.temperature}
     messages = [{"role": "system", "content": args.system}] if args.system else []
