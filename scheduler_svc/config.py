@@ -9,6 +9,7 @@ from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.lease.spec import parse_lease, user_lease
 from signalbox.errors import StartupError
 from signalbox.links.addresses import read_address
+from signalbox.runtime.removed import refusal
 from signalbox.telemetry.settings import MetricsSettings
 
 
@@ -43,6 +44,13 @@ class SchedulerSettings(SchedulerConfig, MetricsSettings):
         """Where it listens in plaintext."""
         links = () if self.has_certificate else (self.listen,)
         return (*links, *self.plaintext_metrics)
+
+    @field_validator("prefill_hand_off", mode="before")
+    @classmethod
+    def _refuse_removed(cls, value: object) -> object:
+        if (sentence := refusal(f"SIGNALBOX_SCHEDULER_PREFILL_HAND_OFF={value}")) is not None:
+            raise ValueError(sentence)
+        return value
 
     @field_validator("lease")
     @classmethod

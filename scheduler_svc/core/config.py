@@ -111,12 +111,9 @@ class SchedulerConfig(BaseModel):
     """How long a request that was moved unasked stays where it is, in seconds."""
     resume_elsewhere: bool = False
     """Hand preempted requests over to workers that can compute them again before there is room where they were."""
-    prefill_hand_off: Literal["conditional", "always", "never"] = "conditional"
-    """When requests are handed over, behind their prompts, to workers whose role is to decode. conditional: where
-    prompts beside them would cost more than the move. Without roles nothing moves."""
-    prefill_wait_s: NonNegativeFloat = 3.0
-    """Seconds that a prompt may wait for workers of the role before those that decode, too, compute prompts beside
-    their rows: lower gives first tokens sooner, and longer steps to whoever decodes."""
+    prefill_hand_off: Literal["always", "never"] = "always"
+    """Whether requests are handed over, after their prompts, to workers whose role is to decode. Without roles nothing
+    moves."""
     handoff_blocks_per_s: PositiveFloat = 2000.0
     """Blocks that travel from one worker to another per second, for the policies above: bytes per second over bytes
     per block."""

@@ -25,6 +25,12 @@ class Removal:
 
 
 REMOVED: Mapping[str, Removal] = {
+    "SIGNALBOX_SCHEDULER_PREFILL_HAND_OFF=conditional": Removal(
+        "0.2", "use always, which is the default, or never"
+    ),
+    "SIGNALBOX_SCHEDULER_PREFILL_WAIT_S": Removal(
+        "0.2", "leave it out: a prompt waits for workers of its role while they have room for it"
+    ),
     "SIGNALBOX_WORKER_TRANSFER_CHANNELS=nixl": Removal("0.2", "use shared-memory or tcp"),
     "extra nixl": Removal("0.2", "the channels shared-memory and tcp need no extra"),
 }

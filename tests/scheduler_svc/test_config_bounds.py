@@ -29,3 +29,10 @@ def test_what_is_out_of_range_is_refused_by_name(name: str, value: object) -> No
     flag = "--" + name.replace("_", "-")
     with pytest.raises(StartupError, match=flag):
         load(SchedulerSettings, [f"{flag}={value}"])
+
+
+def test_a_removed_way_of_roles_is_refused_with_those_that_remain() -> None:
+    """PD3"""
+    with pytest.raises(StartupError, match=r"--prefill-hand-off.*use always, which is the default, or never"):
+        load(SchedulerSettings, ["--prefill-hand-off=conditional"])
+    assert load(SchedulerSettings, ["--prefill-hand-off=never"]).prefill_hand_off == "never"

@@ -21,6 +21,7 @@ from signalbox.cli.commands import bench
 from signalbox.cli.main import make_parsers
 from signalbox.errors import STATUS, code_of
 from signalbox.runtime.config import Settings, flag_of
+from signalbox.runtime.removed import REMOVED
 from tools.public_names.sources import modules_with
 from worker_svc.config import WorkerSettings
 from worker_svc.relay.config import RelaySettings
@@ -45,14 +46,14 @@ def settings() -> Iterator[str]:
 
 
 def variables() -> Iterator[str]:
-    """Environment variables that are no setting of one service: whole string constants of the product."""
-    of_settings = {line.split()[1] for line in settings()}
+    """Environment variables that are no setting of one service, nor removed: whole string constants of the product."""
+    others = {line.split()[1] for line in settings()} | REMOVED.keys()
     for tree in modules_with(VARIABLE):
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 name = node.value
                 is_name = name.startswith(VARIABLE) and not name.endswith("_") and name.isidentifier()
-                if is_name and name.isupper() and name not in of_settings:
+                if is_name and name.isupper() and name not in others:
                     yield f"variable {name}"
 
 

@@ -25,7 +25,7 @@ def candidates(
 ) -> Iterator[Request]:
     """The waiting requests that `worker`, whose step is being built, should take, in order. After
     `placement_lookahead` requests that it leaves to others it looks no further."""
-    left = num_left_tokens = 0
+    left = 0
     by_roles = has_roles(worker, others)
     for request in waiting:
         if not worker.can_run(request) or not continuation.may_take(worker, request, now):
@@ -34,9 +34,8 @@ def candidates(
         if request.output_identity:
             rivals = [other for other in others if continuation.may_take(other, request, now)]
         if by_roles and not request.is_pooling:
-            rivals = _by_roles(worker, rivals or (), request, config, num_left_tokens)
+            rivals = _by_roles(worker, rivals or (), request, config)
             if rivals is None:
-                num_left_tokens += request.num_known_tokens
                 left += 1
                 if left >= config.placement_lookahead:
                     return
@@ -50,11 +49,11 @@ def candidates(
 
 
 def _by_roles(
-    worker: Worker, others: Sequence[Worker], request: Request, config: SchedulerConfig, num_waiting: int
+    worker: Worker, others: Sequence[Worker], request: Request, config: SchedulerConfig
 ) -> Sequence[Worker] | None:
     """As `rivals_for_prompt`; `worker`, which is asked, counts as one that has room."""
     able = [other for other in others if other.can_run(request) and _has_room(other, request, config)]
-    return rivals_for_prompt(worker, others, [worker, *able], request, config, num_waiting)
+    return rivals_for_prompt(worker, others, [worker, *able])
 
 
 def _should_take(

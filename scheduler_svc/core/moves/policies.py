@@ -59,10 +59,7 @@ class HandoffPolicies:
         for name in self._costs.keys() - self._workers.keys():
             del self._costs[name]
         for name, worker in self._workers.items():
-            cost = self._costs.setdefault(name, StepCost())
-            cost.look(worker)
-            worker.forecast.token_s, worker.forecast.base_s = cost.token_s, cost.base_s
-            worker.forecast.look(worker.stats.num_prefill_tokens, now)
+            self._costs.setdefault(name, StepCost()).look(worker)
         if self._config.resume_elsewhere:
             resume_elsewhere(self._config, self._workers, self._desk, self._costs, now)
         if self._config.rebalance:

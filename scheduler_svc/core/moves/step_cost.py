@@ -50,15 +50,6 @@ class StepCost:
         return float(max((products / weight - tokens * seconds / weight**2) / variance, 0.0))
 
     @property
-    def base_s(self) -> float:
-        """Seconds of a step without any token, by the same fit; 0: not known."""
-        token_s = self.token_s
-        if not token_s:
-            return 0.0
-        weight, tokens, seconds = self._sums[:3].tolist()
-        return float(max((seconds - token_s * tokens) / weight, 0.0))
-
-    @property
     def step_s(self) -> float:
         """Seconds of a mean step; 0: not known."""
         return float(self._sums[2] / self._sums[0]) if self._num_looks >= MIN_LOOKS else 0.0

@@ -1,4 +1,4 @@
-"""Requests go from where their prompts were computed to where others decode, if that pays (PD3, PD4)."""
+"""Requests go from where their prompts were computed to where others decode (PD3)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ from collections.abc import Mapping
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.desk import HandoffDesk
 from scheduler_svc.core.handoff.drain import MAX_LOOKED_AT, best_target
-from scheduler_svc.core.handoff.eligibility import same_layout, why_not_there, why_request_stays
-from scheduler_svc.core.moves.price import num_left, price_s
+from scheduler_svc.core.handoff.eligibility import same_layout, why_request_stays
 from scheduler_svc.core.moves.rebalance import is_full
 from scheduler_svc.core.request import Request
-from scheduler_svc.core.roles.interference import MoveEstimate, weigh_move
-from scheduler_svc.core.roles.loads import load_of
 from scheduler_svc.core.slots.state import RUNNING
 from scheduler_svc.core.slots.worker import Worker
 from signalbox.protocol.enums import WorkerRole
-
-ALWAYS = MoveEstimate(float("inf"), 0.0)
 
 
 class Disaggregation:
@@ -46,47 +41,30 @@ class Disaggregation:
             self.look_at(worker, now)
 
     def look_at(self, source: Worker, now: float) -> None:
-        """Begins what pays of what one worker decodes; what gains most goes first."""
+        """Begins the hand-offs of what one worker decodes, oldest request first."""
         room = self._config.max_handoffs_per_worker - len(source.handoffs.exports)
         if room <= 0 or source.role is WorkerRole.DECODE or not source.attached or source.draining:
             return
         targets = self._targets(source)
         if not targets:
             return
-        found = []
-        for request in self._candidates(source, now):
-            target, estimate = self.weigh(request, source, targets)
-            if target is not None and estimate.pays:
-                found.append((estimate.price_s - estimate.gain_s, request.order, request, estimate))
-        for *_, request, estimate in sorted(found, key=lambda each: each[:2])[:room]:
-            target, _ = self.weigh(request, source, targets)  # those before it have taken room
+        found = [
+            request
+            for request in self._candidates(source, now)
+            if best_target(request, source, targets, self._config) is not None
+        ]
+        for request in sorted(found, key=lambda each: each.order)[:room]:
+            target = best_target(request, source, targets, self._config)  # those before it have taken room
             if target is None:
                 continue
-            request.history.move_estimate = estimate
+            request.history.was_moved_by_role = True
             request.history.no_move_before = now + self._config.rebalance_pause_s
             self._desk.begin(request, source, target, now)
             self._desk.counts.num_by_role += 1
 
-    def weigh(
-        self, request: Request, source: Worker, targets: list[Worker] | None = None
-    ) -> tuple[Worker | None, MoveEstimate]:
-        """Where a request that decodes at `source` would go, and whether that pays; None: nobody has room for it.
-        `targets`: None: all that may decode for the source."""
-        targets = self._targets(source) if targets is None else targets
-        if self._config.prefill_hand_off == "always":
-            return best_target(request, source, targets, self._config), ALWAYS
-        slot, watermark = request.slot, self._config.watermark_blocks_per_seq
-        assert slot is not None
-        price = price_s(source, slot, self._config.handoff_blocks_per_s)
-        best, most = None, MoveEstimate(0.0, price)
-        here, steps = load_of(source, source.forecast), num_left(source, slot)
-        for target in targets:
-            if why_not_there(request, source, target, watermark):
-                continue
-            estimate = weigh_move(steps, here, load_of(target, source.forecast), price)
-            if best is None or estimate.gain_s > most.gain_s:
-                best, most = target, estimate
-        return best, most
+    def target_for(self, request: Request, source: Worker) -> Worker | None:
+        """Where a request that decodes at `source` would go; None: nobody has room for it."""
+        return best_target(request, source, self._targets(source), self._config)
 
     def _targets(self, source: Worker) -> list[Worker]:
         """Who decodes for it: of a worker that does both, only those that do nothing else."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from scheduler_svc.core.blocks.copy_group import CopyGroup
 from scheduler_svc.core.blocks.prefix_wait import PrefixWait
-from scheduler_svc.core.roles.interference import MoveEstimate
 
 
 @dataclass(slots=True)
@@ -30,8 +29,8 @@ class SlotHistory:
     """When it may be handed over unasked again, in seconds."""
     no_move_before: float = 0.0
     """When a policy that is no drain's may move it again, in seconds."""
-    move_estimate: MoveEstimate | None = field(default=None, repr=False)
-    """Why roles moved it here (PD4); None: they have not."""
+    was_moved_by_role: bool = False
+    """Its hand-off was begun because another worker is there to decode (PD3)."""
     prefix_wait: PrefixWait | None = field(default=None, repr=False)
     """The block of its prefix that another request computes, and that it waits for; None: there is none."""
     loaded_on: str = ""

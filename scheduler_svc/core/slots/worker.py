@@ -26,7 +26,6 @@ from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.liveness.vitals import Vitals
 from scheduler_svc.core.pulls.ends import PullEnds
 from scheduler_svc.core.request import BlockNames, Request, RequestStatus
-from scheduler_svc.core.roles.forecast import Forecast
 from scheduler_svc.core.slots.state import OWNING, RUNNING, SUSPENDED, SlotState
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.step.pacing import Pacer
@@ -83,8 +82,6 @@ class Worker:
     """Nothing more is placed here; what runs here goes on."""
     role: WorkerRole = field(init=False)
     """What it is there for: by its setting, or as an operator said since (PD1)."""
-    forecast: Forecast = field(default_factory=Forecast)
-    """What its next steps will take."""
     is_arriving: bool = False
     """Its table is being taken over from its snapshot (`Adoption`). It gets no steps, and is not gone."""
     attached: bool = True

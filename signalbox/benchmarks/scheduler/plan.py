@@ -230,7 +230,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="ROLE,ROLE",
         help="of each worker, as prefill,decode; in place of --workers",
     )
-    add("--prefill-hand-off", choices=("conditional", "always", "never"), default="conditional")
+    add("--prefill-hand-off", choices=("always", "never"), default="always")
     add("--block-bytes", type=int, default=368640, help="bytes of a block that is handed over")
     add("--bandwidth-gb-s", type=float, default=1.0, help="at which they travel, in 10^9 bytes per second")
     add("--latency-ms", type=float, default=1.0, help="of a hand-off's messages")

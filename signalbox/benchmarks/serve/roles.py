@@ -3,8 +3,8 @@
     python -m signalbox.benchmarks.serve.roles --model DIR --rates 0.5 1 2 --seconds 30 --rounds 2
 
 Requests come at random times, one in five of them with a long prompt and a short answer, the others the other way
-round. `plain`: both workers do both. `always`, `conditional`: a prompt's request is handed over behind it, always or
-where the scheduler finds that this pays. In each round each way has the same requests, in a ring of its own.
+round. `plain`: both workers do both. `roles`: a request is handed over after its prompt. In each round each way has the
+same requests, in a ring of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from signalbox.protocol.enums import WorkerRole
 LONG = (Lengths(800, 1200), Lengths(8, 24))
 CHAT = (Lengths(16, 96), Lengths(48, 128))
 LONG_SHARE = 0.2
-WAYS = ("plain", "always", "conditional")
+WAYS = ("plain", "roles")
 SLO = Slo(ttft_ms=4000, itl_ms=150)
 FIGURES = ("ttft_ms_p50", "ttft_ms_p99", "itl_ms_p50", "itl_ms_p99", "slo_share", "output_tok_s", "failed")
 
@@ -44,14 +44,13 @@ def main() -> int:
     parser.add_argument("--rates", type=float, nargs="+", default=[0.5, 1.0, 2.0], help="requests per second")
     parser.add_argument("--seconds", type=float, default=30.0, help="in which requests come")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--blocks-per-s", type=float, default=2000.0, help="handoff_blocks_per_s")
     return asyncio.run(_measure(parser.parse_args()))
 
 
 async def _measure(args: argparse.Namespace) -> int:
     for number in range(args.rounds):
         for rate in args.rates:
-            for way in WAYS[number % 3 :] + WAYS[: number % 3]:
+            for way in WAYS[:: -1 if number % 2 else 1]:
                 figures = await _with_ring(args, way, rate, f"{number} {rate}")
                 print(json.dumps({"round": number, "rate": rate, "way": way} | figures), flush=True)
     return 0
@@ -70,15 +69,13 @@ async def _with_ring(
         tuple(workers),
         scheduler_flags=(
             "--max-num-batched-tokens=512",
-            f"--prefill-hand-off={'never' if way == 'plain' else way}",
-            f"--handoff-blocks-per-s={args.blocks_per_s}",
             f"--metrics={metrics}",
         ),
         worker_flags=("--hand-off", "--threads=1", "--num-blocks=1024", "--max-model-len=2048"),
     )
 
     async def run() -> dict[str, float | int | str | None]:
-        if way != "plain":
+        if way == "roles":
             async with admin_client(scheduler) as admin:
                 await admin.set_role("worker-0", WorkerRole.PREFILL)
                 await admin.set_role("worker-1", WorkerRole.DECODE)
