@@ -63,10 +63,11 @@ test: install  ## every part tested once, in minutes; options in ARGS, e.g. make
 test-all: install  ## all tests, with those that take long: what .ci/run calls
 	@$(PYTEST) $(ARGS)
 
-lint: install  ## ruff and mypy
+lint: install  ## ruff, mypy, and the counts that may only fall
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy signalbox scheduler_svc worker_svc frontend_svc tools
+	$(BIN)/mypy $$($(BIN)/python -m tools.packages typed)
+	$(BIN)/python -m tools.structure
 
 soak: install  ## faults for real rings, overload, long streams, a poison, and the simulation's full counts: hours
 	$(BIN)/python -m tests.chaos faults $(ARGS)

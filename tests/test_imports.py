@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tools.structure import measure
+from tools import packages
+from tools.packages import PRODUCT, SERVICES
+from tools.structure.circles import circles
+from tools.structure.imports import top_level_graph
+from tools.structure.sources import read_modules
 
 ROOT = Path(__file__).resolve().parent.parent
-SERVICES = ("frontend_svc", "scheduler_svc", "worker_svc")
-PACKAGES = ("signalbox", *SERVICES)
 EDGES = (
     "*links/*",
     "*servicer.py",
@@ -39,7 +41,7 @@ EDGES = (
     "worker.py",
 )
 """Where the protocol's messages may be touched: patterns for paths inside a package."""
-GENERATED = {ROOT / "signalbox" / "v1", ROOT / "signalbox" / "vllm"}
+GENERATED = {ROOT / folder for folder in packages.GENERATED}
 BENCHMARKS = "signalbox.benchmarks"
 ARRAYS = ROOT / "signalbox" / "protocol" / "arrays.py"
 """For scheduler and worker, which have numpy; nothing else of the common package imports it."""
@@ -80,7 +82,7 @@ def test_the_rules_see_imports(tmp_path: Path) -> None:
     path = tmp_path / "sample.py"
     path.write_text("import torch.nn\ndef f():\n    from signalbox.v1 import frontend_pb2\n")
     assert list(imports(path)) == ["torch.nn", "signalbox.v1.frontend_pb2"]
-    assert all(sources(package) for package in PACKAGES)
+    assert all(sources(package) for package in PRODUCT)
 
 
 @pytest.mark.parametrize("package", SERVICES)
@@ -126,13 +128,13 @@ def test_cores_know_no_network(package: str) -> None:
     assert offenders(sources(package), ("grpc", "asyncio", "signalbox.v1")) == []
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", PRODUCT)
 def test_messages_stay_at_the_edge(package: str) -> None:
     inner = [path for path in sources(package) if not is_edge(path.relative_to(ROOT / package))]
     assert offenders(inner, ("signalbox.v1", "signalbox.vllm")) == []
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", PRODUCT)
 def test_every_folder_is_a_package(package: str) -> None:
     folders = {path.parent for path in sources(package)}
     assert [
@@ -142,7 +144,7 @@ def test_every_folder_is_a_package(package: str) -> None:
 
 def test_imports_make_no_circle() -> None:
     """Those for type checking included: two files that name each other are one."""
-    assert measure(ROOT)["import_circles_with_types"] == []
+    assert circles(top_level_graph(read_modules(ROOT), for_types=True)) == []
 
 
 def is_edge(path: Path) -> bool:

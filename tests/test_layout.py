@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tools.packages import MAPPED
+
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("signalbox", "scheduler_svc", "worker_svc", "frontend_svc", "tools", "tests")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 UNGUARDED = {
     "C13": "where the code is that C9 to C12 are about, and that nothing is stored for it",
@@ -26,7 +27,7 @@ UNWRAPPED: set[str] = set()
 MAX_README_LINES = 100
 FOLDER = re.compile(r"(?m)^\| `([\w/]+)/` \|")
 """The first cell of a row of the tables of folders."""
-PATH = re.compile(rf"`((?:{'|'.join(PACKAGES)})/[\w/.]*\.(?:py|h|cpp))`")
+PATH = re.compile(rf"`((?:{'|'.join(MAPPED)})/[\w/.]*\.(?:py|h|cpp))`")
 """A source file, named from the root."""
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 FENCE = re.compile(r"\s*```")
@@ -66,7 +67,7 @@ def test_every_folder_is_named_and_every_folder_named_is_there() -> None:
     named = FOLDER.findall((ROOT / "docs" / "architecture.md").read_text())
     folders = {
         relative(path.parent)
-        for package in PACKAGES
+        for package in MAPPED
         for suffix in ("py", "h")
         for path in (ROOT / package).rglob(f"*.{suffix}")
     }

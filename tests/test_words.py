@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tools.packages import PRODUCT
+
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("frontend_svc", "scheduler_svc", "worker_svc", "signalbox")
 GLOSSARY_ROW = re.compile(r"(?m)^\| (`.*?) \| .* \| (`.*`) \|$")
 TICKED = re.compile(r"`([^`]+)`")
 FRAGMENT = re.compile(r"(Of|See|That|Those|These|They|The same|To be|As its|As the base's)\b|By \w+[.;,]")
@@ -96,7 +97,7 @@ def test_the_glossary_is_found() -> None:
     assert len({word for word, _ in glossary()}) > 35
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", PRODUCT)
 def test_no_private_word_is_a_name(package: str) -> None:
     found = []
     for path in (ROOT / package).rglob("*.py"):
@@ -119,7 +120,7 @@ def documented(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
                     yield ast.unparse(target), before.lineno, after.value.value
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", PRODUCT)
 def test_docstrings_begin_with_the_thing(package: str) -> None:
     """No fragment that goes on where a name or another line ended."""
     found = []

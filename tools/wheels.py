@@ -15,6 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tools.packages import PRODUCT
 from worker_svc.runner.cpu.native.build import BuildError
 from worker_svc.runner.cpu.shipped.make import GLIBC, make
 from worker_svc.runner.cpu.shipped.manifest import FOLDER
@@ -22,7 +23,7 @@ from worker_svc.runner.cpu.shipped.manifest import FOLDER
 ROOT = Path(__file__).resolve().parent.parent
 PACKED = (
     *("pyproject.toml", "README.md", "LICENSE"),
-    *("signalbox", "scheduler_svc", "worker_svc", "frontend_svc"),
+    *PRODUCT,
 )
 """What wheels are made of."""
 LIBRARIES = FOLDER.relative_to(ROOT)

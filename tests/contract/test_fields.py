@@ -11,9 +11,9 @@ from types import ModuleType
 import pytest
 
 from signalbox.v1 import admin_pb2, frontend_pb2, generation_pb2, scheduler_pb2, worker_pb2
+from tools.packages import PRODUCT
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PRODUCT = ("signalbox", "scheduler_svc", "worker_svc", "frontend_svc")
 UNREAD = {
     "WorkerStatus.num_lent_blocks": "for operators, by any gRPC client",
     "BoardWorker.blocks_per_cell": "for whoever reads the board as JSON",

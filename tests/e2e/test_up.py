@@ -15,6 +15,7 @@ import pytest
 
 from tests.e2e.conftest import MODEL, Launch, RunningRing
 from tests.ports import free_ports
+from tools.packages import SERVICES
 
 SIM = ("--no-proof", "--runner", "sim")
 """Where it does not matter what the worker runs."""
@@ -64,7 +65,7 @@ def test_ctrl_c_during_the_start_leaves_nothing(launch_ring: Launch, delay_s: fl
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("package", ["scheduler_svc", "worker_svc", "frontend_svc"])
+@pytest.mark.parametrize("package", SERVICES)
 def test_the_death_of_any_service_ends_the_ring(launch_ring: Launch, package: str) -> None:
     ring = launch_ring(*SIM)
     ring.wait_for("signalbox is up")

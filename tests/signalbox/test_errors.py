@@ -10,6 +10,7 @@ import pytest
 
 from signalbox import errors
 from signalbox.errors import SignalboxError, code_of, from_code, status_of
+from tools.packages import PRODUCT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,7 +28,7 @@ def test_the_map_has_every_class_and_no_other() -> None:
     assert set(errors.STATUS) == set(CLASSES)
 
 
-@pytest.mark.parametrize("package", ["signalbox", "scheduler_svc", "worker_svc", "frontend_svc"])
+@pytest.mark.parametrize("package", PRODUCT)
 def test_no_error_is_declared_elsewhere(package: str) -> None:
     """One would have no status."""
     names = {error.__name__ for error in CLASSES}

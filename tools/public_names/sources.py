@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from tools.structure import GENERATED, PACKAGES
+from tools.packages import PRODUCT
+from tools.structure.sources import GENERATED
 
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -23,7 +24,7 @@ def modules_with(*words: str) -> Iterator[ast.Module]:
 
 @cache
 def _texts() -> tuple[str, ...]:
-    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    files = [path for package in PRODUCT for path in sorted((ROOT / package).rglob("*.py"))]
     return tuple(path.read_text() for path in files if not path.name.endswith(GENERATED))
 
 

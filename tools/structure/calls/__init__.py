@@ -1,0 +1,1 @@
+"""Counts Python calls of steady steps and of one token on its way out."""
