@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker_svc.runner.cpu.kept_builds import kept_program
 from worker_svc.runner.cpu.native import build
 
 HERE = Path(__file__).parent
@@ -14,12 +15,9 @@ SANITIZER = "-fsanitize=thread"
 pytestmark = pytest.mark.skipif(not build.has_compiler(), reason="there is no C++ compiler")
 
 
-def compiled(name: str, folder: Path, *options: str) -> Path:
+def compiled(name: str, *options: str) -> Path:
     """The test program `name`, compiled."""
-    program = folder / name
-    command = [build.find_compiler(), "-std=c++20", "-O1", *options, f"-I{build.SOURCE.parent}"]
-    build.run([*command, str(HERE / f"{name}.cpp"), "-o", str(program)])
-    return program
+    return kept_program([build.find_compiler(), "-std=c++20", "-O1", *options], HERE / f"{name}.cpp")
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
@@ -27,15 +25,15 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_parts_of_products_are_whole_disjoint_and_of_one_size(tmp_path: Path) -> None:
+def test_parts_of_products_are_whole_disjoint_and_of_one_size() -> None:
     """For 1 to 256 threads, by rows too where there are more threads than tiles."""
-    done = run(compiled("all_parts", tmp_path))
+    done = run(compiled("all_parts"))
     assert done.returncode == 0, done.stdout
 
 
-def test_members_of_a_team_do_not_race(tmp_path: Path) -> None:
+def test_members_of_a_team_do_not_race() -> None:
     try:
-        program = compiled("team_of_threads", tmp_path, "-g", "-pthread", SANITIZER)
+        program = compiled("team_of_threads", "-g", "-pthread", SANITIZER)
     except build.BuildError as error:
         pytest.skip(f"there is no ThreadSanitizer: {error}")
     for members in (1, 2, 5):

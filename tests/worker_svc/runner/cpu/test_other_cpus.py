@@ -11,10 +11,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.downloads import CACHE
 from tests.pairs import ALL_COMBINATIONS
 from tests.worker_svc.runner.cpu import test_native_dot
 from tests.worker_svc.runner.cpu.emulated_kernels import EmulatedLibrary
+from tests.worker_svc.runner.cpu.kept_builds import kept_program
 from tests.worker_svc.runner.cpu.kernel_parts import PARTS, Part, rotations
 from tests.worker_svc.runner.test_paged_attention import DECODE_ROWS, PREFILL_ROWS, TOLERANCES, Case
 from worker_svc.runner import torch_runner
@@ -53,17 +53,10 @@ def name_of(isa: Isa) -> str:
 
 
 def program(isa: Isa) -> Path:
-    """calls.cpp as built for that CPU, and kept between runs: that takes half a minute."""
+    """calls.cpp as built for that CPU, and kept between runs: that takes a minute."""
     assert compiler is not None
     options = [each for each in build.OPTIONS if each not in (build.NATIVE, "-shared", "-fPIC")]
-    command = [compiler, *options, *isa.options, "-static", f"-I{build.SOURCE.parent}", str(SOURCE)]
-    built = CACHE / "kernels" / f"{isa.name}-{build.build_key(compiler, SOURCE.read_text(), *command)}"
-    built.parent.mkdir(parents=True, exist_ok=True)
-    with build.one_builder(built):
-        if not built.is_file():
-            build.run([*command, "-o", str(built.with_suffix(".new"))])
-            built.with_suffix(".new").replace(built)
-    return built
+    return kept_program([compiler, *options, *isa.options, "-static"], SOURCE)
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,9 @@
-"""All Triton kernels compile to machine code for GPUs that need not be here. Whether they run is not shown."""
+"""All Triton kernels compile to machine code for GPUs that need not be here. Whether they run is not shown.
+
+What was compiled is kept between runs, by Triton's own key: sources, constants, options, target and versions."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
+from tests.downloads import CACHE  # noqa: E402
 from worker_svc.runner.triton import attention, attention_kernels, write  # noqa: E402
 from worker_svc.runner.triton.states import convolution, delta_rule, state_space  # noqa: E402
 
@@ -127,10 +129,8 @@ CASES = [
 @pytest.mark.sampled
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize(("name", "dtype"), CASES)
-def test_compiles(
-    name: str, capability: int, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_compiles(name: str, capability: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(CACHE / "triton"))
     kernel, constants, num_warps = KERNELS[name]
     signature = {n: "constexpr" if n in constants else type_of(n, dtype) for n in kernel.arg_names}
     places = {(kernel.arg_names.index(n),): value for n, value in constants.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import platform
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,16 +38,26 @@ def write_source(path: Path, layout: str = "") -> None:
     path.write_text(SOURCE.replace("LAYOUT {", layout + "{"))
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source, and with the libraries that are shipped of it for this machine."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "source").mkdir()
+    write_source(folder / "source" / "kernels.cpp")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "SOURCE", folder / "source" / "kernels.cpp")
+        make.make(folder / "lib", HERE)
+    return folder
+
+
 @pytest.fixture
-def lib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of shipped libraries for this machine, which the loader looks into."""
-    (tmp_path / "source").mkdir()
-    write_source(tmp_path / "source" / "kernels.cpp")
+def lib(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of shipped libraries of the test's own, which the loader looks into."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(build, "SOURCE", tmp_path / "source" / "kernels.cpp")
     monkeypatch.setattr(structs, "MIRRORS", {})
     monkeypatch.setattr(library, "FOLDER", tmp_path / "lib")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    make.make(tmp_path / "lib", HERE)
     library.load_library.cache_clear()
     yield tmp_path / "lib"
     library.load_library.cache_clear()
