@@ -100,7 +100,11 @@ class _FenceEnded(NamedTuple):
 
 
 class ThreadedRing(LocalRing):
-    """`step` sends what can be sent, and takes the next report. Requests may leave in mid-flight."""
+    """`step` sends what can be sent, and takes the next report. Requests may leave in mid-flight.
+
+    With `is_awaited` the step thread waits behind each report until the steps that follow it are sent, so that the
+    same steps run ahead however slow this thread is.
+    """
 
     def __init__(
         self,
@@ -111,6 +115,7 @@ class ThreadedRing(LocalRing):
         side_copy_blocks: int = 0,
         drafter: Drafter | None = None,
         num_drafts: int = 0,
+        is_awaited: bool = False,
     ) -> None:
         super().__init__(
             runner,
@@ -122,10 +127,12 @@ class ThreadedRing(LocalRing):
         )
         self._results: queue.SimpleQueue[StepResult | _FenceEnded] = queue.SimpleQueue()
         self.refused: list[str] = []
+        self._is_awaited, self._num_unanswered = is_awaited, 0
+        self._answers = threading.Semaphore(0)
         self.loop = StepLoop(
             self.core,
             runner,
-            self._results.put,
+            self._report,
             self.refused.append,
             on_fence_ended=lambda fence, failure: self._results.put(_FenceEnded(fence, failure is not None)),
         )
@@ -142,6 +149,14 @@ class ThreadedRing(LocalRing):
             new = [scheduler_delta.build_new_request(request, self.worker) for request in decision.placed]
             step = scheduler_delta.build_step(decision, self.scheduler.epoch)
             self.loop.put(scheduler_pb2.AttachWorkerResponse(new_requests=new, steps=[step]))
+        while self._num_unanswered:
+            self._num_unanswered -= 1
+            self._answers.release()
+
+    def _report(self, result: StepResult) -> None:
+        self._results.put(result)
+        if self._is_awaited:
+            self._answers.acquire(timeout=WAIT_S)
 
     def take(self, timeout_s: float = WAIT_S) -> scheduler_pb2.ModelRunnerOutput | None:
         """Waits for a report, or for the end of a fence. Raises queue.Empty."""
@@ -150,6 +165,7 @@ class ThreadedRing(LocalRing):
             self.scheduler.fence_ended(WORKER, result.fence, failed=result.failed)
             self.scheduler.check_integrity()
             return None
+        self._num_unanswered += 1
         self.scheduler.update(WORKER, scheduler_delta.parse_report(result.report), 0.0)
         self.scheduler.check_integrity()
         self._put_out(result.outputs)
@@ -163,6 +179,8 @@ class ThreadedRing(LocalRing):
 
     def close(self) -> None:
         """Ends the step thread."""
+        self._is_awaited = False
+        self._answers.release()
         self.loop.stop(WAIT_S)
         assert self.loop.failure is None
         assert not self.refused

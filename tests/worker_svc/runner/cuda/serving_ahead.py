@@ -55,7 +55,7 @@ def serve_ahead(
     """Serves all prompts at a time, greedily, some up to a stop token. Asserts that outputs are transformers', and that
     steps ran ahead."""
     wholes = [generate(path, tuple(prompt), num_tokens) for prompt in prompts]
-    ring, clients = ThreadedRing(runner, depth=depth), []
+    ring, clients = ThreadedRing(runner, depth=depth, is_awaited=True), []
     try:
         for prompt, (output, _), stop in zip(prompts, wholes, cycle(stops), strict=False):
             sampling = generation_pb2.SamplingParams(temperature=0.0)
