@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from frontend_svc.api.http.bounds import HttpBounds
@@ -53,3 +54,10 @@ class Served:
 
 def status_of(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
+
+
+async def until_served(ask: Callable[[], Awaitable[bytes]]) -> None:
+    """Returns when `ask` is answered with 200: a connection that was closed is given back a moment later."""
+    async with asyncio.timeout(5):
+        while status_of(await ask()) != 200:
+            await asyncio.sleep(0.01)

@@ -10,7 +10,7 @@ import pytest
 
 from frontend_svc.api.http.bounds import GRPC_SHARE, RESERVED_FILES, connections_for
 from frontend_svc.api.http.server import HttpServer
-from tests.frontend_svc.api.bounds.served import BOUNDS, HEAD, Served, status_of
+from tests.frontend_svc.api.bounds.served import BOUNDS, HEAD, Served, status_of, until_served
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,7 @@ async def test_connections_are_counted(served: Served) -> None:
     assert served.refused == ["connections"]
     for _, writer in others:
         writer.close()
-    await asyncio.sleep(0.1)
-    assert status_of(await served.send(HEAD + b"Connection: close\r\nContent-Length: 0\r\n\r\n")) == 200
+    await until_served(lambda: served.send(HEAD + b"Connection: close\r\nContent-Length: 0\r\n\r\n"))
 
 
 def test_a_process_has_files_left_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import pytest
 from frontend_svc.api.http.bounds import HttpBounds
 from frontend_svc.api.http.server import HttpServer
 from tests.frontend_svc.api.bounds.served import BOUNDS, HEAD, Served, status_of
+from tests.frontend_svc.helpers import until
 
 ONE = HEAD + b"Content-Length: 1\r\n\r\na"
 LAST = HEAD + b"Connection: close\r\nContent-Length: 1\r\n\r\na"
@@ -137,6 +138,6 @@ async def test_a_client_that_is_gone_when_it_is_refused_leaves_nothing_in_the_lo
             with socket.create_connection(("127.0.0.1", served.port)) as client:
                 await asyncio.sleep(0.05)  # it is accepted
                 client.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\nnone\r\n")
-            await asyncio.sleep(0.05)
+        await until(lambda: len(served.refused) == 3)
         assert served.refused == ["malformed"] * 3
     assert not caplog.records
