@@ -18,6 +18,7 @@ from signalbox.protocol.block_groups import StateGroup
 from signalbox.v1 import scheduler_pb2
 from tests.pairs import ALL_COMBINATIONS, in_soak
 from tests.simulation import groups
+from tests.simulation.hunts import Hunt, in_scenarios
 from tests.simulation.random_scenario import Scenario
 from worker_svc.core.batch import Batch, RunnerInfo
 from worker_svc.core.faults.isolation import RunnerBrokenError
@@ -26,9 +27,7 @@ from worker_svc.core.requests.state_versions import NOTHING, StateVersions
 from worker_svc.core.step import CheckpointOrder
 from worker_svc.links.delta import build_state_group
 
-SEEDS = 16 if ALL_COMBINATIONS else 8
-BUDGET = 100
-"""Scenarios within which a planted bug has to show."""
+SEEDS = 16 if ALL_COMBINATIONS else 4
 
 Patch = pytest.MonkeyPatch
 
@@ -44,6 +43,7 @@ def scenario(seed: int, inflight: int, *, has_groups: bool = False, drafts: int 
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("has_groups", [False, True])
 def test_every_scenario_keeps_every_rule(has_groups: bool) -> None:
     """CK1, CK2, CK6, SG3, Y1. Beside windows, too."""
@@ -218,27 +218,32 @@ def written_twice(patch: Patch) -> None:
     patch.setattr(Checkpoints, "check_integrity", lambda *_: None)
 
 
-@pytest.mark.parametrize(
-    "plant",
-    [
-        written_twice,
-        kept_a_token_early,
-        kept_where_the_row_is,
-        given_away_while_it_is_read,
-        *in_soak(given_to_a_victim_of_the_start),
-        blocks_without_a_state,
-        named_by_the_next_boundary,
-        never_told,
-        restored_to_another_version,
-        a_boundary_that_is_not_written,
-    ],
-)
-def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
-    plant(monkeypatch)
-    for number in range(BUDGET):
-        try:
-            scenario(number, (2, 4, 1)[number % 3]).run()
-        except (AssertionError, RunnerBrokenError) as found:  # any other error would be the plant's own
-            print(f"found in scenario {number + 1}: {found}")
-            return
-    pytest.fail(f"{plant.__name__} was not found in {BUDGET} scenarios")
+def hunt_of(plant: Callable[[Patch], None]) -> Hunt:
+    return in_scenarios(
+        plant,
+        "states",
+        lambda seed: scenario(seed, (2, 4, 1)[seed % 3]).run(),
+        AssertionError,
+        RunnerBrokenError,
+    )
+
+
+HUNTS = [
+    hunt_of(written_twice),
+    hunt_of(kept_a_token_early),
+    hunt_of(kept_where_the_row_is),
+    hunt_of(given_away_while_it_is_read),
+    *in_soak(hunt_of(given_to_a_victim_of_the_start)),
+    hunt_of(blocks_without_a_state),
+    hunt_of(named_by_the_next_boundary),
+    hunt_of(never_told),
+    hunt_of(restored_to_another_version),
+    hunt_of(a_boundary_that_is_not_written),
+]
+
+
+@pytest.mark.sampled
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("hunt", HUNTS, ids=str)
+def test_a_planted_bug_is_found(hunt: Hunt, monkeypatch: pytest.MonkeyPatch) -> None:
+    hunt.run(monkeypatch)

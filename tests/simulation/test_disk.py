@@ -13,12 +13,12 @@ from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step import elsewhere
 from scheduler_svc.links import disk as links
 from tests.simulation.disk import NodeDisk, SharedDisk
+from tests.simulation.hunts import Hunt, in_scenarios
 from tests.simulation.random_scenario import Scenario
 from worker_svc.core.faults.isolation import RunnerBrokenError
 
-SEEDS = 8
-BUDGET = 200
-"""Scenarios within which a planted bug has to show."""
+SEEDS = {"spine": 8, "windows": 4, "host tier": 4}
+"""By kind; a disk loses things in few scenarios."""
 KINDS: dict[str, dict[str, bool]] = {
     "spine": {},
     "windows": {"has_groups": True},
@@ -27,13 +27,14 @@ KINDS: dict[str, dict[str, bool]] = {
 Patch = pytest.MonkeyPatch
 
 
+@pytest.mark.sampled
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_scenario_keeps_every_rule(kind: str) -> None:
     """DT3, DT4, DT5, C1, Y1."""
     outcomes = [
         Scenario(seed, inflight, drafts, has_disk=True, **KINDS[kind]).run()
-        for seed in range(SEEDS)
+        for seed in range(SEEDS[kind])
         for inflight, drafts in ((1, 0), (2, 0), (4, 3))
     ]
     assert sum(outcome.num_disk_hit_tokens for outcome in outcomes)
@@ -101,25 +102,27 @@ def blocks_are_loaded_into_others(patch: Patch) -> None:
     patch.setattr(links, "_write_blocks", mixed)
 
 
-PLANTS: list[tuple[Callable[[Patch], None], str]] = [
-    (loaded_under_anothers_name, "spine"),
-    (stored_after_it_was_given_away, "spine"),
-    (what_was_lost_is_published, "spine"),
-    (started_before_its_loads_have_ended, "spine"),
-    (loads_outlive_their_link, "spine"),
-    (blocks_are_loaded_into_others, "host tier"),
+def hunt_in(plant: Callable[[Patch], None], kind: str) -> Hunt:
+    """A hunt in scenarios with a disk of this kind."""
+
+    def run(seed: int) -> None:
+        Scenario(seed, (2, 4, 1)[seed % 3], 0, has_disk=True, **KINDS[kind]).run()
+
+    return in_scenarios(plant, kind, run, AssertionError, IndexError, RunnerBrokenError)
+
+
+HUNTS = [
+    hunt_in(loaded_under_anothers_name, "spine"),
+    hunt_in(stored_after_it_was_given_away, "spine"),
+    hunt_in(what_was_lost_is_published, "spine"),
+    hunt_in(started_before_its_loads_have_ended, "spine"),
+    hunt_in(loads_outlive_their_link, "spine"),
+    hunt_in(blocks_are_loaded_into_others, "host tier"),
 ]
 
 
 @pytest.mark.sampled
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(("plant", "kind"), PLANTS)
-def test_a_planted_bug_is_found(plant: Callable[[Patch], None], kind: str, monkeypatch: Patch) -> None:
-    plant(monkeypatch)
-    for number in range(BUDGET):
-        try:
-            Scenario(number, (2, 4, 1)[number % 3], 0, has_disk=True, **KINDS[kind]).run()
-        except (AssertionError, IndexError, RunnerBrokenError) as found:  # any other would be the plant's own
-            print(f"found in scenario {number + 1}: {found}")
-            return
-    pytest.fail(f"{plant.__name__} was not found in {BUDGET} scenarios")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("hunt", HUNTS, ids=str)
+def test_a_planted_bug_is_found(hunt: Hunt, monkeypatch: pytest.MonkeyPatch) -> None:
+    hunt.run(monkeypatch)

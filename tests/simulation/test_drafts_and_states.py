@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.pairs import ALL_COMBINATIONS, in_soak
+from tests.simulation.hunts import Hunt, in_scenarios
 from tests.simulation.random_scenario import Scenario
 from worker_svc.core.batch import Batch
 from worker_svc.core.faults.isolation import RunnerBrokenError
@@ -17,9 +18,7 @@ from worker_svc.core.requests.state_versions import StateVersions
 from worker_svc.core.step import I64, CheckpointOrder
 from worker_svc.runner.sim.model import U64, SimRunner
 
-SEEDS = 16 if ALL_COMBINATIONS else 8
-BUDGET = 300
-"""Scenarios within which a planted bug has to show."""
+SEEDS = 16 if ALL_COMBINATIONS else 4
 DRAFTS = 4
 
 Patch = pytest.MonkeyPatch
@@ -36,6 +35,7 @@ def scenario(seed: int, inflight: int, *, has_checkpoints: bool = True, has_grou
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("has_checkpoints", "has_groups"), [(False, False), (True, False), (True, True)])
 def test_every_scenario_keeps_every_rule(has_checkpoints: bool, has_groups: bool) -> None:
     """SG3, SG10, SG11, CK3, Y1."""
@@ -116,23 +116,27 @@ def a_boundary_in_a_tail_is_passed(patch: Patch) -> None:
     patch.setattr(SimRunner, "_move_states", late)
 
 
-@pytest.mark.parametrize(
-    "plant",
-    [
-        drafts_are_in_the_state,
-        wrong_drafts_run_again,
-        right_drafts_are_lost,
-        a_tail_outlives_a_preemption,
-        a_boundary_among_drafts,
-        *in_soak(a_boundary_in_a_tail_is_passed),
-    ],
-)
-def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
-    plant(monkeypatch)
-    for number in range(BUDGET):
-        try:
-            scenario(number, (2, 4, 1)[number % 3]).run()
-        except (AssertionError, RunnerBrokenError, IndexError) as found:
-            print(f"found in scenario {number + 1}: {found!r}"[:200])
-            return
-    pytest.fail(f"{plant.__name__} was not found in {BUDGET} scenarios")
+def hunt_of(plant: Callable[[Patch], None]) -> Hunt:
+    return in_scenarios(
+        plant,
+        "states and drafts",
+        lambda seed: scenario(seed, (2, 4, 1)[seed % 3]).run(),
+        *(AssertionError, RunnerBrokenError, IndexError),
+    )
+
+
+HUNTS = [
+    hunt_of(drafts_are_in_the_state),
+    hunt_of(wrong_drafts_run_again),
+    hunt_of(right_drafts_are_lost),
+    hunt_of(a_tail_outlives_a_preemption),
+    hunt_of(a_boundary_among_drafts),
+    *in_soak(hunt_of(a_boundary_in_a_tail_is_passed)),
+]
+
+
+@pytest.mark.sampled
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("hunt", HUNTS, ids=str)
+def test_a_planted_bug_is_found(hunt: Hunt, monkeypatch: pytest.MonkeyPatch) -> None:
+    hunt.run(monkeypatch)

@@ -5,22 +5,21 @@ have to be found."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from tests.pairs import in_soak
 from tests.simulation import handoff_mutants as mutants
 from tests.simulation.counts import FULL_COUNTS
+from tests.simulation.hunts import Hunt, in_rings
 from tests.simulation.ring.hunt import Found, counts_of, explain, shrink, try_plot
 from tests.simulation.ring.profiles import PROFILES
 from tests.simulation.ring.scenario import FIRST_S, draw
 from tests.simulation.ring.setup import Fault
 from worker_svc.steps.inbox import StepInbox
 
-SEEDS = 40 if FULL_COUNTS else 8
-BUDGET = 150
-"""Rings within which a planted bug has to show."""
+SEEDS = 40 if FULL_COUNTS else 5
 
 
 def run(profile: str, seeds: range) -> Counter[str]:
@@ -35,6 +34,7 @@ def test_requests_are_handed_over_and_nothing_of_it_shows() -> None:
     assert counts["committed"] > 4 * SEEDS, f"the scenarios have become too easy: {counts}"
 
 
+@pytest.mark.sampled
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "profile", ["handoff", "handoff states, windows, drafts and tier", "handoff nan", "rolling", "roles"]
@@ -94,36 +94,28 @@ def test_a_worker_that_is_told_to_stop_has_not_drained_while_requests_wait_behin
     )
 
 
+HUNTS = [
+    in_rings(mutants.decoders_take_no_prompts, "roles"),
+    in_rings(mutants.source_goes_on_behind_the_tail, "handoff calm"),
+    in_rings(mutants.last_block_stays_behind, "handoff calm"),
+    in_rings(mutants.blocks_are_read_before_they_are_whole, "handoff calm"),
+    in_rings(mutants.windows_begin_a_block_late, "handoff windows"),
+    in_rings(mutants.thawed_under_the_old_leg, "handoff"),
+    in_rings(mutants.names_of_blocks_stay_behind, "handoff calm"),
+    in_rings(mutants.prompts_are_read_again, "handoff calm"),
+    in_rings(mutants.state_of_another_version, "handoff states"),
+    in_rings(mutants.state_stays_behind, "handoff states"),
+    in_rings(mutants.imported_rows_run_alone, "handoff"),
+    in_rings(mutants.frozen_rows_run_alone, "handoff"),
+    in_rings(mutants.committed_when_it_is_ready, "handoff calm"),
+    *in_soak(in_rings(mutants.started_without_a_commit, "handoff calm")),
+    in_rings(mutants.grants_do_not_follow, "handoff calm"),
+    in_rings(mutants.frozen_blocks_are_given_away, "handoff calm"),
+]
+
+
 @pytest.mark.sampled
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("plant", "profile", "first"),
-    [
-        (mutants.decoders_take_no_prompts, "roles", 0),
-        (mutants.source_goes_on_behind_the_tail, "handoff calm", 0),
-        (mutants.last_block_stays_behind, "handoff calm", 0),
-        (mutants.blocks_are_read_before_they_are_whole, "handoff calm", 0),
-        (mutants.windows_begin_a_block_late, "handoff windows", 0),
-        (mutants.thawed_under_the_old_leg, "handoff", 0),
-        (mutants.names_of_blocks_stay_behind, "handoff calm", 0),
-        (mutants.prompts_are_read_again, "handoff calm", 0),
-        (mutants.state_of_another_version, "handoff states", 0),
-        (mutants.state_stays_behind, "handoff states", 0),
-        (mutants.imported_rows_run_alone, "handoff", 0),
-        (mutants.frozen_rows_run_alone, "handoff", 0),
-        (mutants.committed_when_it_is_ready, "handoff calm", 0),
-        pytest.param(mutants.started_without_a_commit, "handoff calm", 0, marks=pytest.mark.soak),
-        (mutants.grants_do_not_follow, "handoff calm", 0),
-        (mutants.frozen_blocks_are_given_away, "handoff calm", 0),
-    ],
-)
-def test_a_planted_bug_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None], profile: str, first: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-    for seed in range(first, first + BUDGET):
-        outcome = try_plot(draw(seed, PROFILES[profile]))
-        if isinstance(outcome, Found):
-            print(f"found in scenario {seed - first + 1}: {outcome}")
-            return
-    pytest.fail(f"{plant.__name__} was not found in {BUDGET} scenarios")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("hunt", HUNTS, ids=str)
+def test_a_planted_bug_is_found(hunt: Hunt, monkeypatch: pytest.MonkeyPatch) -> None:
+    hunt.run(monkeypatch)

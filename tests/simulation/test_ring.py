@@ -16,7 +16,7 @@ import pytest
 
 from scheduler_svc.core.liveness import judgement
 from scheduler_svc.core.liveness.judgement import rows_of_step
-from tests.simulation.counts import FULL_COUNTS
+from tests.simulation.counts import num_rings
 from tests.simulation.ring.checks import Checks
 from tests.simulation.ring.clock import Process, World
 from tests.simulation.ring.hunt import Found, explain, shrink, try_plot
@@ -25,10 +25,8 @@ from tests.simulation.ring.ring import Outcome, Ring
 from tests.simulation.ring.scenario import CALM, draw
 from tests.simulation.ring.setup import Fault
 
-SEEDS_PER_TEST = 50 if FULL_COUNTS else 6
-SEEDS = dict.fromkeys(PROFILES, SEEDS_PER_TEST) | {"any": 3 * SEEDS_PER_TEST}
-"""By profile: 300 together, or 1,000."""
-RANGES = [(profile, first) for profile, seeds in SEEDS.items() for first in range(0, seeds, SEEDS_PER_TEST)]
+RANGES = [(profile, 1) for profile in PROFILES] + [("any", 101), ("any", 201)]
+"""Profiles and first seeds."""
 
 
 @pytest.mark.slow
@@ -36,13 +34,13 @@ RANGES = [(profile, first) for profile, seeds in SEEDS.items() for first in rang
 @pytest.mark.parametrize(("profile", "first"), RANGES)
 def test_random_rings(profile: str, first: int) -> None:
     """Z1, J1, Y1."""
-    run_rings(profile, range(first, first + SEEDS_PER_TEST))
+    run_rings(profile, range(first, first + num_rings(profile)))
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_two_rings_of_every_profile(profile: str) -> None:
-    """Z1, J1, Y1: the same scenarios, few of them."""
-    run_rings(profile, range(2))
+def test_a_ring_of_every_profile(profile: str) -> None:
+    """Z1, J1, Y1: the seed ahead of those."""
+    run_rings(profile, range(1))
 
 
 def run_rings(profile: str, seeds: range) -> None:
@@ -56,7 +54,7 @@ def run_rings(profile: str, seeds: range) -> None:
     gc.collect()
     events = sum(outcome.num_events for outcome in outcomes)
     print(f"{len(outcomes)} rings, {events} events in {time.perf_counter() - started:.1f} s")
-    assert sum(outcome.num_requests for outcome in outcomes) > len(seeds), "they have become too easy"
+    assert sum(outcome.num_requests for outcome in outcomes) > len(outcomes), "they have become too easy"
 
 
 @pytest.mark.sampled

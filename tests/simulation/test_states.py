@@ -3,22 +3,19 @@ step off shows as a wrong token."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from tests.simulation import worker_node
 from tests.simulation.ahead import EarlySimRunner
+from tests.simulation.hunts import Hunt, in_scenarios
 from tests.simulation.random_scenario import Scenario
 from tests.simulation.test_ahead import AheadScenario
 from worker_svc.core.batch import Batch
 from worker_svc.core.requests.state_versions import NOTHING, StateVersions
 
 SEEDS = 12
-BUDGET = 60
-"""Scenarios within which a planted bug has to show."""
 AHEAD = 3
 """Versions where two steps are in flight."""
 
@@ -38,13 +35,14 @@ def test_every_scenario_keeps_every_rule() -> None:
     assert not sum(outcome.num_hit_tokens for outcome in outcomes)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("early", [False, True])
 def test_steps_ahead_of_their_tokens_keep_every_rule(early: bool, monkeypatch: Patch) -> None:
     """SG3, O6. Two in flight, of which some are lost and run again, with those behind them."""
     if early:
         monkeypatch.setattr(worker_node, "AheadSimRunner", EarlySimRunner)
-    rows = sum(AheadScenario(seed, 2, num_state_versions=AHEAD).run_ahead() for seed in range(SEEDS))
-    assert rows > 200, "the scenarios have become too easy"
+    rows = sum(AheadScenario(seed, 2, num_state_versions=AHEAD).run_ahead() for seed in range(SEEDS // 2))
+    assert rows > 100, "the scenarios have become too easy"
 
 
 def updated_in_place(patch: Patch) -> None:
@@ -92,18 +90,25 @@ def blocks_are_reused_all_the_same(patch: Patch) -> None:
     patch.setattr(StateVersions, "gap_ahead_of", lambda *_: "")
 
 
-@pytest.mark.parametrize(
-    "plant",
-    [updated_in_place, one_version_too_few, state_survives_a_preemption, blocks_are_reused_all_the_same],
-)
-def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+HUNTS = [
+    in_scenarios(
+        plant,
+        "states ahead",
+        lambda seed: AheadScenario(seed, 2, num_state_versions=AHEAD).run_ahead(),
+        AssertionError,
+    )
+    for plant in (
+        updated_in_place,
+        one_version_too_few,
+        state_survives_a_preemption,
+        blocks_are_reused_all_the_same,
+    )
+]
+
+
+@pytest.mark.sampled
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("hunt", HUNTS, ids=str)
+def test_a_planted_bug_is_found(hunt: Hunt, monkeypatch: Patch) -> None:
     """SG3, SG4, SG7."""
-    monkeypatch.setattr(worker_node, "AheadSimRunner", EarlySimRunner)
-    plant(monkeypatch)
-    for seed in range(BUDGET):
-        try:
-            AheadScenario(seed, 2, num_state_versions=AHEAD).run_ahead()
-        except AssertionError as found:  # any other error would be the plant's own
-            print(f"found in scenario {seed + 1}: {found}")
-            return
-    pytest.fail(f"{plant.__name__} was not found in {BUDGET} scenarios")
+    hunt.run(monkeypatch)

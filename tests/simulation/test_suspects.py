@@ -20,7 +20,7 @@ from tests.simulation.ring.hunt import Found, try_plot
 from tests.simulation.ring.profiles import PROFILES
 from tests.simulation.ring.scenario import draw
 
-NUM_SEEDS = 12 if ALL_COMBINATIONS else 5
+NUM_SEEDS = 12 if ALL_COMBINATIONS else 3
 
 
 def make_suspect(request: Request, share: int) -> None:

@@ -19,17 +19,11 @@ from scheduler_svc.core.step import decode_blocks, prefill_admission
 from scheduler_svc.core.step.capacity import BlockNeed, StepCapacity
 from scheduler_svc.core.step.step import Slots
 from tests.pairs import in_soak
+from tests.simulation.hunts import Hunt, in_rings, in_scenarios
 from tests.simulation.random_scenario import Scenario
-from tests.simulation.ring.hunt import Found, try_plot
-from tests.simulation.ring.profiles import PROFILES
-from tests.simulation.ring.scenario import draw
 from worker_svc.core.requests.group_tables import GroupTable
 
 SEEDS = 16
-BUDGET = 300
-"""Scenarios within which a planted bug has to show."""
-RINGS = 40
-"""The same for whole rings."""
 NO_BLOCKS = np.empty(0, np.int32)
 
 Patch = pytest.MonkeyPatch
@@ -132,43 +126,37 @@ def kept_by_the_worker(patch: Patch) -> None:
     patch.setattr(GroupTable, "leave_behind", lambda *_: None)
 
 
-@pytest.mark.parametrize(
-    "plant",
-    [
-        released_by_counts_in_flight,
-        released_a_block_early,
-        hit_without_its_window,
-        published_for_another_holder,
-        started_with_some_groups_only,
-        short_of_the_spine_alone,
-        *in_soak(nobody_gives_way_to_a_prompt),
-        adopted_a_block_ahead,
-    ],
-)
-def test_a_planted_bug_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
-    plant(monkeypatch)
-    for number in range(BUDGET):
-        try:
-            Scenario(number, (2, 4, 1)[number % 3], (0, 3, 5)[number % 3], has_groups=True).run()
-        except (AssertionError, IndexError) as found:  # any other error would be the plant's own
-            print(f"found in scenario {number + 1}: {found}")
-            return
-    pytest.fail(f"{plant.__name__} was not found in {BUDGET} scenarios")
+def run_one(seed: int) -> None:
+    """A scenario with windows."""
+    Scenario(seed, (2, 4, 1)[seed % 3], (0, 3, 5)[seed % 3], has_groups=True).run()
+
+
+def hunt_of(plant: Callable[[Patch], None]) -> Hunt:
+    return in_scenarios(plant, "windows", run_one, AssertionError, IndexError)
+
+
+HUNTS = [
+    hunt_of(released_by_counts_in_flight),
+    hunt_of(released_a_block_early),
+    hunt_of(hit_without_its_window),
+    hunt_of(published_for_another_holder),
+    hunt_of(started_with_some_groups_only),
+    hunt_of(short_of_the_spine_alone),
+    *in_soak(hunt_of(nobody_gives_way_to_a_prompt)),
+    hunt_of(adopted_a_block_ahead),
+]
+RING_HUNTS = [in_rings(kept_by_the_worker, "windows")]
 
 
 @pytest.mark.sampled
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("plant", "profile", "first"),
-    [(kept_by_the_worker, "windows", 0)],
-)
-def test_a_planted_bug_is_found_in_a_ring(
-    plant: Callable[[Patch], None], profile: str, first: int, monkeypatch: Patch
-) -> None:
-    plant(monkeypatch)
-    for seed in range(first, first + RINGS):
-        outcome = try_plot(draw(seed, PROFILES[profile]))
-        if isinstance(outcome, Found):
-            print(f"found in scenario {seed - first + 1}: {outcome}")
-            return
-    pytest.fail(f"{plant.__name__} was not found in {RINGS} scenarios")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("hunt", HUNTS, ids=str)
+def test_a_planted_bug_is_found(hunt: Hunt, monkeypatch: pytest.MonkeyPatch) -> None:
+    hunt.run(monkeypatch)
+
+
+@pytest.mark.sampled
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("hunt", RING_HUNTS, ids=str)
+def test_a_planted_bug_is_found_in_a_ring(hunt: Hunt, monkeypatch: Patch) -> None:
+    hunt.run(monkeypatch)
