@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.costs import Costs, Meter
+from tests import costs
 from tests.pairs import ALL_COMBINATIONS, covering, numbered
 
 SPREAD = {
@@ -65,14 +65,13 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--costs-to", metavar="FILE", help="write the processor time of each test as JSON")
+    costs.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Meter(config))
+    costs.register(config)
     if not hasattr(config, "workerinput"):  # the one process that reports
         config.pluginmanager.register(Failures(config))
-        config.pluginmanager.register(Costs(config))
 
 
 class Failures:

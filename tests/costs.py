@@ -19,10 +19,11 @@ import pytest
 
 NUM_DEAREST = 60
 """Tests that are listed by name."""
-LEAST_S = 0.05
+LEAST_S = 0.5
 """A test below this is not listed."""
 PROPERTY = "cpu_s"
 """Name under which a report carries the processor time of its phase, in seconds."""
+OPTION = "--costs-to"
 
 _added_s = 0.0
 
@@ -49,6 +50,18 @@ class TestCost:
     wall_s: float = 0.0
 
 
+def add_option(parser: pytest.Parser) -> None:
+    """The option of the runner that names a file for the figures."""
+    parser.addoption(OPTION, metavar="FILE", help="write the processor time of each test as JSON")
+
+
+def register(config: pytest.Config) -> None:
+    """Measures in this process, and reports if it is the one that prints."""
+    config.pluginmanager.register(Meter(config))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Costs(config))
+
+
 class Meter:
     """Runs in each process that runs tests: attaches the processor time since the last report to each report."""
 
@@ -71,7 +84,7 @@ class Meter:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         if hasattr(self._config, "workeroutput"):
-            self._config.workeroutput[PROPERTY] = used_s()
+            self._config.workeroutput[PROPERTY] = _added_s
 
 
 class Costs:
@@ -81,31 +94,30 @@ class Costs:
         self._config = config
         self._started_s = time.monotonic()
         self._tests: dict[str, TestCost] = {}
-        self._workers_s = 0.0
-        self._grouped = (
-            config.getoption("dist", "no") == "loadgroup"
-        )  # xdist then appends @GROUP to each name
+        self._added_s = 0.0
+        self._is_grouped = config.getoption("dist", "no") == "loadgroup"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        nodeid = report.nodeid.rpartition("@")[0] if self._grouped else report.nodeid
+        nodeid = _without_group(report.nodeid) if self._is_grouped else report.nodeid
         cost = self._tests.setdefault(nodeid, TestCost(nodeid))
         cost.wall_s += report.duration
-        cost.cpu_s += sum(value for name, value in report.user_properties[-1:] if name == PROPERTY)  # type: ignore[misc]
+        cost.cpu_s += sum(float(value) for name, value in report.user_properties if name == PROPERTY)  # type: ignore[arg-type]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Adds a process of xdist that has ended; one that crashed is not counted."""
-        self._workers_s += getattr(node, "workeroutput", {}).get(PROPERTY, 0.0)
+        """Takes over what a process of xdist has added; its own time is that of a child of this process."""
+        self._added_s += getattr(node, "workeroutput", {}).get(PROPERTY, 0.0)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        own = resource.getrusage(resource.RUSAGE_SELF)
-        total_s = self._workers_s + own.ru_utime + own.ru_stime if self._workers_s else used_s()
+        if not self._tests:
+            return
+        total_s = used_s() + self._added_s  # the processes of xdist have been waited for
         wall_s = time.monotonic() - self._started_s
         costs = sorted(self._tests.values(), key=lambda cost: -cost.cpu_s)
         terminalreporter.section(f"{total_s:.0f} CPU seconds, {wall_s:.0f} s of wall time")
         for line in by_folder(costs, total_s) + dearest(costs):
             terminalreporter.write_line(line)
-        if file := self._config.option.costs_to:
+        if file := self._config.getoption(OPTION):
             record = {"cpu_s": total_s, "wall_s": wall_s, "tests": [asdict(cost) for cost in costs]}
             with open(file, "w", encoding="utf-8") as out:  # noqa: PTH123
                 json.dump(record, out, indent=0)
@@ -134,4 +146,11 @@ def dearest(costs: list[TestCost]) -> list[str]:
     """A line for each of the tests that took most processor time; `costs` is sorted."""
     listed = [cost for cost in costs[:NUM_DEAREST] if cost.cpu_s >= LEAST_S]
     lines = [f"{cost.cpu_s:8.1f} {cost.wall_s:8.1f}  {cost.nodeid}" for cost in listed]
-    return [f"   CPU s   wall s  the {len(lines)} dearest tests", *lines]
+    return [f"   CPU s   wall s  the {len(lines)} dearest tests", *lines] if lines else []
+
+
+def _without_group(nodeid: str) -> str:
+    """The name of a test without the group that xdist's loadgroup appends to it: `FILE::test[a@b]@GROUP`. A test in no
+    group has none."""
+    name, _, group = nodeid.rpartition("@")
+    return name if name and "]" not in group else nodeid
