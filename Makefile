@@ -16,10 +16,8 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 STAMP := .venv/.installed
 # Where a machine forbids to cache bytecode, each process of the tests rewrites all their asserts again (10 s of a core).
 export PYTHONDONTWRITEBYTECODE :=
-# Of docs/data/KIND.jsonl and docs/data/KIND-NAME.jsonl, KIND as in `python -m signalbox.benchmarks.plots --help`.
-FIGURES := $(patsubst docs/data/%.jsonl,docs/figures/%.svg,$(wildcard docs/data/*.jsonl))
 
-.PHONY: help install lock sbom images up test test-all lint soak rehearse plots protos wheels clean FORCE
+.PHONY: help install lock sbom images up test test-all lint soak rehearse figures protos wheels clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,11 +88,8 @@ soak: install  ## faults for real rings, overload, long streams, a poison, and t
 rehearse: install  ## run k8s/overlays/cpu-demo on this machine as its manifests say (needs kubectl)
 	@$(BIN)/python -m tools.rehearsal $(ARGS)
 
-plots: $(FIGURES)  ## draw the figures of docs/ from docs/data/
-
-docs/figures/%.svg: docs/data/%.jsonl FORCE | $(STAMP)
-	@mkdir -p $(@D)
-	$(BIN)/python -m signalbox.benchmarks.plots $(firstword $(subst -, ,$*)) $@ $<
+figures: install  ## figures of the documents from docs/data/; MEASURE="NAME..." or all, CHECK=1 or release
+	@$(BIN)/python -m tools.figures $(if $(MEASURE),--measure $(filter-out all,$(MEASURE))) $(if $(CHECK),--check $(CHECK))
 
 protos: install  ## write signalbox/v1 anew from protos/
 	$(BIN)/python protos/generate.py

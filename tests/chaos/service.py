@@ -51,7 +51,7 @@ class Service:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=self._tree,
-                env=os.environ | {"PYTHONPATH": str(self._tree)},
+                env=os.environ | {"PYTHONPATH": _python_path(self._tree)},
                 stdout=log,
                 stderr=log,
             )
@@ -93,3 +93,8 @@ class Service:
         self.send(signal.SIGTERM)
         self.send(signal.SIGCONT)
         await self.ended()
+
+
+def _python_path(tree: Path) -> str:
+    """The tree under test behind what is there already, such as a profiler's directory."""
+    return os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(tree))))

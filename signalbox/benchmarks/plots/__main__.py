@@ -17,7 +17,7 @@ examples:
   python -m signalbox.benchmarks.plots scheduler scheduler.svg scheduler.jsonl
 
   python -m signalbox.benchmarks.qos.bench > docs/data/qos.jsonl
-  make plots      # each docs/data/KIND.jsonl or KIND-NAME.jsonl becomes a figure in docs/figures
+  make figures    # each docs/data/KIND.jsonl or KIND-NAME.jsonl becomes a figure in docs/figures
 """
 
 

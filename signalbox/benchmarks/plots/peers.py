@@ -1,8 +1,14 @@
-"""What others were measured at, for figures that put us beside them. docs/performance.md says on which machine."""
+"""What others were measured at, for figures that put us beside them: docs/data/vllm.jsonl says where and when."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+DATA = Path(__file__).resolve().parents[3] / "docs" / "data" / "vllm.jsonl"
 
 
 @dataclass(frozen=True)
@@ -16,8 +22,15 @@ class Peer:
     """`schedule` and `update_from_output` of one step by running requests, microseconds."""
 
 
-SCHEDULERS = (
-    Peer("vLLM 0.32", 0, {64: 759, 256: 3_081, 1024: 15_255, 4096: 73_249}),
-    Peer("vLLM 0.32, asynchronous", 0, {64: 877, 256: 3_581, 1024: 18_034, 4096: 86_362}),
-    Peer("vLLM 0.32, asynchronous", 4, {64: 1_160, 256: 4_870, 1024: 23_851, 4096: 103_000}),
-)
+def _read() -> Iterator[Peer]:
+    lines = [
+        json.loads(text) for text in DATA.read_text().splitlines()[1:]
+    ]  # the first one says where and when
+    for (system, mode, drafts), group in groupby(
+        lines, key=lambda line: (line["system"], line["mode"], line["speculative"])
+    ):
+        name = f"{system}, {mode}" if mode else system
+        yield Peer(name, drafts, {line["running"]: line["total_us_p50"] for line in group})
+
+
+SCHEDULERS = tuple(_read())
