@@ -1,8 +1,7 @@
-"""No count is above its budget, budgets rise alone and with a reason, and an offence against each is found."""
+"""Each count is its budget, and an offence against each is found."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +12,11 @@ import pytest
 
 from frontend_svc.links import outputs
 from scheduler_svc.core.scheduler import Scheduler
-from tools.structure.budgets import PATH, complaints, read_budgets, tightened, write_budgets
-from tools.structure.calls.kinds import Kind
+from tools.structure.budgets import PATH, complaints, read_budgets
+from tools.structure.calls.counting import Kind
 from tools.structure.calls.measure import PYTHON, call_counts, count_in_fresh_process
 from tools.structure.calls.ring import WARM_UP_STEPS, Ring
 from tools.structure.figures import shape_counts
-from tools.structure.history import wrong_raises
 from tools.structure.sizes import MOST_FILES, MOST_LINES, native_lines, python_lines
 from tools.structure.sources import read_modules
 from worker_svc.core.worker_core import WorkerCore
@@ -33,18 +31,12 @@ counts_calls = pytest.mark.skipif(sys.version_info[:2] != PYTHON, reason="other 
 
 
 def test_the_shape_is_within_its_budgets() -> None:
-    found = complaints(shape_counts(read_modules(ROOT)), SHAPE)
-    assert [line for line in found if "below" not in line] == []
+    assert complaints(shape_counts(read_modules(ROOT)), SHAPE) == []
 
 
 @counts_calls
 def test_calls_are_within_their_budgets() -> None:
-    found = complaints(count_in_fresh_process(ROOT), CALLS)
-    assert [line for line in found if "below" not in line] == []
-
-
-def test_no_commit_has_raised_a_budget_beside_other_changes() -> None:
-    assert wrong_raises(ROOT) == []
+    assert complaints(count_in_fresh_process(ROOT), CALLS) == []
 
 
 # -- planted: the shape --
@@ -186,81 +178,7 @@ def test_the_worker_with_drafts_has_some() -> None:
     assert ring.core.draft_totals.num_accepted > 0
 
 
-# -- planted: the history --
-
-ONE = "[circles]\nsignalbox = 1\n"
-TWO = "[circles]\nsignalbox = 2\n"
-
-
-@pytest.fixture
-def commit(tmp_path: Path) -> Callable[..., None]:
-    """Commits files to a repository whose budget is 1."""
-
-    def git(*arguments: str) -> None:
-        names = "-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false"
-        subprocess.run(["git", *names, *arguments], cwd=tmp_path, check=True, capture_output=True)
-
-    def commit(message: str, **files: str) -> None:
-        for name, text in files.items():
-            path = tmp_path / (PATH if name == "budgets" else name)
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-        git("add", ".")
-        git("commit", "--message", message)
-
-    git("init")
-    commit("first", budgets=ONE)
-    return commit
-
-
-def test_a_budget_may_rise_alone_and_with_a_reason(tmp_path: Path, commit: Callable[..., None]) -> None:
-    commit("budgets: one circle more\n\nIt saves 3 us of 100 in each step.", budgets=TWO)
-    commit("lower", budgets=ONE, code="")
-    commit("another count", budgets=ONE + "worker_svc = 3\n", code=" ")
-    assert wrong_raises(tmp_path) == []
-
-
-def test_a_budget_that_rises_beside_a_change_is_found(tmp_path: Path, commit: Callable[..., None]) -> None:
-    commit("a feature\n\nIt needs a circle.", budgets=TWO, code="")
-    commit("later", code=" ")
-    (line,) = wrong_raises(tmp_path)
-    assert line.endswith("raises circles.signalbox and changes other files")
-
-
-def test_a_budget_that_rises_without_a_reason_is_found(tmp_path: Path, commit: Callable[..., None]) -> None:
-    commit("budgets: one circle more", budgets=TWO)
-    (line,) = wrong_raises(tmp_path)
-    assert line.endswith("raises circles.signalbox and gives no reason in its body")
-
-
-def test_a_budget_that_rises_in_the_working_tree_is_found(
-    tmp_path: Path, commit: Callable[..., None]
-) -> None:
-    (tmp_path / PATH).write_text(TWO)
-    (line,) = wrong_raises(tmp_path)
-    assert line.startswith("not committed: raises circles.signalbox")
-
-
-# -- the file --
-
-
-def test_budgets_fall_with_their_counts_and_never_rise() -> None:
-    assert tightened({"a.b": 1, "a.c": 3, "a.new": 5}, {"a.b": 2, "a.c": 2, "a.gone": 7}) == {
-        "a.b": 1,
-        "a.c": 2,
-        "a.new": 5,
-    }
-
-
-def test_a_count_that_is_not_its_budget_is_found() -> None:
-    found = complaints(
-        {"above": 2, "below": 1, "new": 0, "same": 4}, {"above": 1, "below": 2, "same": 4, "gone": 0}
-    )
-    assert [line.split()[0] for line in found] == ["above", "below", "new", "gone"]
-
-
-def test_the_file_is_as_it_is_written() -> None:
-    assert write_budgets(BUDGETS) == (ROOT / PATH).read_text()
+# -- lines of code --
 
 
 def test_lines_of_code_are_neither_blank_nor_comments_nor_docstrings(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.packages import GENERATED, NAMES, PRODUCT, unlisted
+from tools.packages import GENERATED, NAMES, PACKED, PRODUCT, unlisted
 
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -46,12 +46,12 @@ def test_a_folder_that_is_not_listed_is_found(tmp_path: Path) -> None:
 
 def test_wheels_and_images_have_the_product() -> None:
     include = PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
-    assert sorted(include) == sorted(f"{name}*" for name in PRODUCT)
+    assert sorted(include) == sorted(f"{name}*" for name in PACKED)
     copies = [line.split() for line in (ROOT / "Dockerfile").read_text().splitlines()]
     copied = [words[1] for words in copies if words[:1] == ["COPY"] and words[1:] == [words[1], words[1]]]
-    assert set(copied) - {"locks", "worker_svc/runner/cpu"} == set(PRODUCT)
+    assert set(copied) - {"locks", "worker_svc/runner/cpu"} == set(PACKED)
     let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"}
-    assert let_in >= set(PRODUCT)
+    assert let_in >= set(PACKED)
 
 
 def test_generated_folders_are_left_out_of_lint_and_types() -> None:

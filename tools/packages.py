@@ -10,18 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-
-
-class Role(Enum):
-    """What a package is for."""
-
-    BASE = "what all services import"
-    SERVICE = "one of the services"
-    TOOL = "development, from a checkout"
-    TEST = "tests"
-    SCRIPT = "files that are run, and no package"
 
 
 @dataclass(frozen=True)
@@ -29,37 +18,32 @@ class Package:
     """One top-level folder with Python files."""
 
     name: str
-    role: Role
-
-    @property
-    def is_product(self) -> bool:
-        """Whether it is packed into wheels and images, and its counts have budgets."""
-        return self.role in (Role.BASE, Role.SERVICE)
-
-    @property
-    def is_typed(self) -> bool:
-        """Whether mypy reads all of it."""
-        return self.is_product or self.role is Role.TOOL
-
-    @property
-    def is_mapped(self) -> bool:
-        """Whether docs/architecture.md has a row for each of its folders."""
-        return self.role is not Role.SCRIPT
+    is_service: bool = False
+    """It runs as a process; no service imports another."""
+    is_packed: bool = True
+    """Wheels and images have it."""
+    is_product: bool = True
+    """Its counts have budgets; rules of imports and words hold for it."""
+    is_typed: bool = True
+    """mypy reads all of it."""
+    is_mapped: bool = True
+    """docs/architecture.md has a row for each of its folders."""
 
 
 PACKAGES = (
-    Package("signalbox", Role.BASE),
-    Package("scheduler_svc", Role.SERVICE),
-    Package("worker_svc", Role.SERVICE),
-    Package("frontend_svc", Role.SERVICE),
-    Package("tools", Role.TOOL),
-    Package("tests", Role.TEST),
-    Package("protos", Role.SCRIPT),
+    Package("signalbox"),
+    Package("scheduler_svc", is_service=True),
+    Package("worker_svc", is_service=True),
+    Package("frontend_svc", is_service=True),
+    Package("tools", is_packed=False, is_product=False),
+    Package("tests", is_packed=False, is_product=False, is_typed=False),
+    Package("protos", is_packed=False, is_product=False, is_typed=False, is_mapped=False),
 )
 
 NAMES = tuple(package.name for package in PACKAGES)
+SERVICES = tuple(package.name for package in PACKAGES if package.is_service)
+PACKED = tuple(package.name for package in PACKAGES if package.is_packed)
 PRODUCT = tuple(package.name for package in PACKAGES if package.is_product)
-SERVICES = tuple(package.name for package in PACKAGES if package.role is Role.SERVICE)
 TYPED = tuple(package.name for package in PACKAGES if package.is_typed)
 MAPPED = tuple(package.name for package in PACKAGES if package.is_mapped)
 
@@ -72,8 +56,9 @@ BUILDS = ("build", "dist")
 
 _LISTS: dict[str, Sequence[str]] = {
     "all": NAMES,
-    "product": PRODUCT,
     "services": SERVICES,
+    "packed": PACKED,
+    "product": PRODUCT,
     "typed": TYPED,
     "mapped": MAPPED,
 }

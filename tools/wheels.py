@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools.packages import PRODUCT
+from tools.packages import PACKED
 from worker_svc.runner.cpu.native.build import BuildError
 from worker_svc.runner.cpu.shipped.make import GLIBC, make
 from worker_svc.runner.cpu.shipped.manifest import FOLDER
@@ -23,7 +23,7 @@ from worker_svc.runner.cpu.shipped.manifest import FOLDER
 ROOT = Path(__file__).resolve().parent.parent
 PACKED = (
     *("pyproject.toml", "README.md", "LICENSE"),
-    *PRODUCT,
+    *PACKED,
 )
 """What wheels are made of."""
 LIBRARIES = FOLDER.relative_to(ROOT)

@@ -34,7 +34,7 @@ def main() -> int:
     arguments = parser.parse_args()
     tree: Path = arguments.tree
     counts, figures = measure(tree)
-    has_calls = sys.version_info[:2] == PYTHON and (tree / "tools" / "structure" / "calls").exists()
+    has_calls = sys.version_info[:2] == PYTHON and (tree / "tools/structure/calls/measure.py").exists()
     if has_calls:
         counts |= count_in_fresh_process(tree)
     elif arguments.tighten:
@@ -50,7 +50,8 @@ def main() -> int:
     if not has_calls:
         budgets = {name: value for name, value in budgets.items() if not name.startswith("calls.")}
     wrong = [*complaints(counts, budgets), *wrong_raises(tree)]
-    print(*wrong, sep="\n", file=sys.stderr)
+    for line in wrong:
+        print(line, file=sys.stderr)
     return int(bool(wrong))
 
 

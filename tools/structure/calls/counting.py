@@ -1,4 +1,4 @@
-"""Counts the Python calls that a function makes in the files of some packages."""
+"""Counts the Python calls that a function makes in the files of some packages, and the workers that are counted on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,23 @@ import itertools
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from enum import Enum
 from types import FrameType
 from typing import NamedTuple, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Kind(Enum):
+    """What a worker says of itself in its hello."""
+
+    PLAIN = "plain"
+    """Nothing beyond decode rows and a pool of blocks."""
+    FEATURES = "features"
+    """Windows, checkpoints, host tier, disk tier, hand-off, pulls and two lanes, none of which has any work."""
+    DRAFTS = "drafts"
+    """Draft tokens by prompt lookup, all of which are right."""
 
 
 class Count(NamedTuple):

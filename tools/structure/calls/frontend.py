@@ -21,8 +21,7 @@ from signalbox.links.readable import EOF
 from signalbox.protocol.enums import ModelTask
 from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 from signalbox.v1 import worker_pb2
-from tools.structure.calls.counting import CallCounter, Count, median
-from tools.structure.calls.kinds import Kind
+from tools.structure.calls.counting import CallCounter, Count, Kind, median
 
 MODEL = Path(signalbox.__file__).parent / "demo_model"
 WARM_UP_TOKENS, TOKENS = 16, 32

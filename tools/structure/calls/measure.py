@@ -1,4 +1,7 @@
-"""Calls of steady steps and of a token, of each kind of worker."""
+"""Calls of steady steps and of a token, of each kind of worker.
+
+PYTHONHASHSEED=0 python -m tools.structure.calls.measure    # the counts as one JSON object
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,7 @@ from pathlib import Path
 
 from tools.packages import PRODUCT, UNCOUNTED
 from tools.structure.calls import frontend, ring
-from tools.structure.calls.counting import CallCounter
-from tools.structure.calls.kinds import Kind
+from tools.structure.calls.counting import CallCounter, Kind
 
 PYTHON = (3, 11)
 """The version whose calls are counted: others inline what it calls."""
@@ -38,7 +40,11 @@ def count_in_fresh_process(tree: Path) -> dict[str, int]:
     Raises CalledProcessError.
     """
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    command = [sys.executable, "-m", "tools.structure.calls"]
+    command = [sys.executable, "-m", "tools.structure.calls.measure"]
     done = subprocess.run(command, cwd=tree, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     counts: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
     return counts
+
+
+if __name__ == "__main__":
+    print(json.dumps(call_counts()))

@@ -20,8 +20,7 @@ from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import BlockGroupKind
 from signalbox.protocol.hash_chain import HASH_BYTES, chain_hashes, root_hash
 from signalbox.v1 import generation_pb2, scheduler_pb2
-from tools.structure.calls.counting import CallCounter, Count, median
-from tools.structure.calls.kinds import Kind
+from tools.structure.calls.counting import CallCounter, Count, Kind, median
 from worker_svc.core.batch import RunnerInfo, Sampled
 from worker_svc.core.drafts.ngram import NgramDrafter
 from worker_svc.core.worker_core import WorkerCore
