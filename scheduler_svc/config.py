@@ -25,12 +25,12 @@ class SchedulerSettings(SchedulerConfig, MetricsSettings):
     they are answered on the port of everything else alone."""
     lease: str = ""
     """What makes one of several schedulers the leader: file:PATH (on one host), kubernetes:NAMESPACE/NAME (a Lease
-    object), etcd:http://HOST:PORT/KEY. The others stand by: everything loaded, until the lease is theirs. Empty: there
-    is one scheduler, and it leads; with standby, a locked file of this user on this host."""
+    object). The others stand by: everything loaded, until the lease is theirs. Empty: there is one scheduler, and it
+    leads; with standby, a locked file of this user on this host."""
     standby: bool = False
     """This is one of several schedulers, the first one too. Needs nothing else on one host; lease says it as well."""
     lease_duration_s: int = Field(3, ge=2, le=60)
-    """How long a lease in Kubernetes or etcd holds without being renewed, in seconds; after so long the next one leads.
+    """How long a lease in Kubernetes holds without being renewed, in seconds; after so long the next one leads.
     It is renewed three times as often."""
     advertise: str | None = None
     """host:port at which this scheduler is reached, told to those who ask a standby. Unset: the one it listens on."""

@@ -1,4 +1,4 @@
-"""Leases by name: `file:PATH`, `kubernetes:NAMESPACE/NAME`, `etcd:http://HOST:PORT/KEY`."""
+"""Leases by name: `file:PATH`, `kubernetes:NAMESPACE/NAME`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scheduler_svc.lease.alone import NoLease
-from scheduler_svc.lease.etcd_store import EtcdStore
 from scheduler_svc.lease.file_lease import FileLease
 from scheduler_svc.lease.kubernetes_store import ACCOUNT, KubernetesStore
 from scheduler_svc.lease.lease import Holder, Lease
 from scheduler_svc.lease.polled_lease import RENEWALS, PolledLease
 from scheduler_svc.lease.rest import Rest
 from signalbox.errors import StartupError
+from signalbox.runtime.removed import refusal
 
 _NAME = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
-_ETCD = re.compile(r"(?P<url>https?://[^/]+)/(?P<key>.+)")
 
 
 @dataclass(frozen=True)
@@ -26,11 +25,11 @@ class LeaseSpec:
     """The lease that a setting names."""
 
     kind: str
-    """file, kubernetes, etcd; empty: none."""
+    """file, kubernetes; empty: none."""
     where: str
-    """A path, a namespace, a URL."""
+    """A path, or a namespace."""
     name: str = ""
-    """Name of the Lease object, or the key."""
+    """Name of the Lease object."""
 
 
 def parse_lease(text: str) -> LeaseSpec:
@@ -43,9 +42,8 @@ def parse_lease(text: str) -> LeaseSpec:
     if kind == "kubernetes" and re.fullmatch(f"{_NAME}/{_NAME}", rest):
         namespace, _, name = rest.partition("/")
         return LeaseSpec(kind, namespace, name)
-    if kind == "etcd" and (match := _ETCD.fullmatch(rest)):
-        return LeaseSpec(kind, match["url"], match["key"])
-    raise ValueError("a lease is file:PATH, kubernetes:NAMESPACE/NAME or etcd:http://HOST:PORT/KEY")
+    removed = refusal(f"SIGNALBOX_SCHEDULER_LEASE={kind}", f"the lease {kind}:")
+    raise ValueError(removed or "a lease is file:PATH or kubernetes:NAMESPACE/NAME")
 
 
 def user_lease() -> Path:
@@ -73,8 +71,6 @@ def open_lease(spec: LeaseSpec, us: Holder, duration_s: float) -> Lease:
             lease = FileLease(Path(spec.where), us)
             lease.check()
             return lease
-        if spec.kind == "etcd":
-            return PolledLease(EtcdStore(Rest(spec.where, timeout_s), spec.name, us, duration_s), duration_s)
         if spec.kind == "kubernetes":
             api = Rest(_kubernetes_url(), timeout_s, ACCOUNT / "ca.crt")
             return PolledLease(KubernetesStore(api, spec.where, spec.name, us, duration_s), duration_s)

@@ -25,6 +25,9 @@ class Removal:
 
 
 REMOVED: Mapping[str, Removal] = {
+    "SIGNALBOX_SCHEDULER_LEASE=etcd": Removal(
+        "0.2", "use file:PATH on one host, or kubernetes:NAMESPACE/NAME"
+    ),
     "SIGNALBOX_SCHEDULER_PREFILL_HAND_OFF=conditional": Removal(
         "0.2", "use always, which is the default, or never"
     ),
