@@ -35,7 +35,7 @@ def test_a_conversation_comes_back_at_another_worker(profile: str) -> None:
 
 
 HUNTS = [
-    in_rings(mutants.source_gives_shown_blocks_away, "pulls"),
+    in_rings(mutants.source_gives_shown_blocks_away, "pulls, windows and tier"),
     in_rings(mutants.shown_blocks_are_held_for_ever, "pulls calm"),
     in_rings(mutants.failed_pulls_are_published, "pulls"),
     in_rings(mutants.blocks_are_read_on_when_the_link_has_ended, "pulls"),

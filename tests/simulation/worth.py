@@ -45,6 +45,17 @@ CORE_LISTS = (
     *(test_mutations.CORE_HUNTS, test_lanes.HUNTS, test_ahead.HUNTS, test_checkpoints.HUNTS, test_disk.HUNTS),
     *(test_drafts_and_states.HUNTS, test_host_tier.HUNTS, test_states.HUNTS, test_windows.HUNTS),
 )
+FAMILIES = {
+    "hand-offs": ("handoff", "roles", "rolling", "drains", "lanes handoff"),
+    "pulls": ("pulls",),
+    "lanes": ("lanes",),
+    "states": ("states",),
+    "windows": ("windows",),
+    "links": (
+        *("alone", "apart", "gone", "late", "reach", "refused", "stopped", "store", "twins", "walled"),
+    ),
+}
+"""By the beginnings of profiles' names."""
 LENGTHS = (0.5, 1.0, 2.0)
 """Factors of a profile's number of requests."""
 
@@ -119,19 +130,30 @@ def by_bug(tried: Iterable[Tried]) -> list[str]:
 
 
 def by_profile(tried: Sequence[Tried]) -> list[str]:
-    """What is found per processor second, the best profile first, and by length."""
+    """What is found per processor second, the best first: by profile, by family of profiles, and by length."""
     lines = []
-    for name, key in (("profile", lambda each: each.kind), ("length", lambda each: f"x {each.length}")):
+    for name, key in (
+        ("profile", lambda each: each.kind),
+        ("family", lambda each: family_of(each.kind)),
+        ("length", lambda each: f"x {each.length}"),
+    ):
         rows = []
         for value, some in grouped(tried, key).items():
             seconds, found = sum(each.cpu_s for each in some), [each.bug for each in some if each.is_found]
-            rows.append((len(found) / seconds, len(some), seconds / len(some), len(found), value))
-        lines.append(f"found/CPU s  rings  CPU s/ring  found  {name}")
+            rows.append(
+                (len(found) / seconds, len(some), seconds / len(some), len(found), len(set(found)), value)
+            )
+        lines.append(f"found/CPU s  rings  CPU s/ring  found  bugs  {name}")
         lines += [
-            f"{rate:11.2f} {count:6} {mean:11.3f} {found:6}  {value}"
-            for rate, count, mean, found, value in sorted(rows, reverse=True)
+            f"{rate:11.2f} {count:6} {mean:11.3f} {found:6} {bugs:5}  {value}"
+            for rate, count, mean, found, bugs, value in sorted(rows, reverse=True)
         ]
     return lines
+
+
+def family_of(profile: str) -> str:
+    """What the rings of a profile are about."""
+    return next((name for name, words in FAMILIES.items() if profile.startswith(words)), "any, odd requests")
 
 
 def grouped(tried: Iterable[Tried], key: Callable[[Tried], Any]) -> dict[Any, list[Tried]]:
