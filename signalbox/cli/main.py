@@ -33,7 +33,6 @@ COMMANDS = {
     "models": Command("machine.models", "list the models that are here, and whether they can be served"),
     "ps": Command("machine.ps", "list the rings that run on this machine"),
     "logs": Command("machine.logs", "show what the services of a ring log"),
-    "trace": Command("machine.trace", "show where the time of a request went, as a waterfall"),
     "serve": Command("machine.serve", "run one service in the foreground: scheduler, worker or frontend"),
     "generate": Command("service.generate", "continue a prompt and stream the text"),
     "chat": Command("service.chat", "talk with the model"),

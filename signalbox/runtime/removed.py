@@ -34,8 +34,17 @@ REMOVED: Mapping[str, Removal] = {
     "SIGNALBOX_SCHEDULER_PREFILL_WAIT_S": Removal(
         "0.2", "leave it out: a prompt waits for workers of its role while they have room for it"
     ),
+    "SIGNALBOX_TRACE_DIR": Removal(
+        "0.2", "send spans to a viewer: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT (docs/operations.md, Traces)"
+    ),
     "SIGNALBOX_WORKER_TRANSFER_CHANNELS=nixl": Removal("0.2", "use shared-memory or tcp"),
     "extra nixl": Removal("0.2", "the channels shared-memory and tcp need no extra"),
+    "signalbox trace": Removal(
+        "0.2", "send spans to a viewer: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT (docs/operations.md, Traces)"
+    ),
+    "signalbox up --trace": Removal(
+        "0.2", "set OTEL_EXPORTER_OTLP_TRACES_ENDPOINT for it (docs/operations.md, Traces)"
+    ),
 }
 """Removed names, sorted. The form of a name says what it was:
 

@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from signalbox.telemetry import trace_context
@@ -31,8 +30,6 @@ DRAIN_S = 0.5
 FLUSH_S = 2.0
 """How long stopping may take for the spans that still wait."""
 
-TRACE_DIR = "SIGNALBOX_TRACE_DIR"
-"""Environment variable that names a directory for files of spans, where no endpoint is named."""
 GRPC = "grpc"
 HTTP = "http/protobuf"
 PROTOCOLS = (GRPC, HTTP)
@@ -214,22 +211,6 @@ def endpoint(environ: Mapping[str, str]) -> str:
     return next((value for name in names if (value := environ.get(name, "").strip())), "")
 
 
-def _start_file(service: str) -> Tracer:
-    """The tracer of a process whose spans go to a file, if the environment names a directory."""
-    directory = os.environ.get(TRACE_DIR, "")
-    if not directory:
-        return OFF
-    from signalbox.telemetry.span_file import FileSink  # noqa: PLC0415 - only whoever traces so
-
-    try:
-        tracer = RecordingTracer(FileSink(service, Path(directory)))
-    except OSError as error:
-        log.warning("tracing is off: spans cannot be written to %s: %s", directory, error.strerror)
-        return OFF
-    log.info("traces go to %s", directory)
-    return tracer
-
-
 def start(service: str, instance: str) -> Tracer:
     """The tracer of this process: off unless the environment says where traces go. Never raises.
 
@@ -237,7 +218,7 @@ def start(service: str, instance: str) -> Tracer:
     """
     address = endpoint(os.environ)
     if not address:
-        return _start_file(service)
+        return OFF
     names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     protocol = next((value for name in names if (value := os.environ.get(name))), GRPC)
     if protocol not in PROTOCOLS:

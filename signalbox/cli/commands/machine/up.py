@@ -25,7 +25,6 @@ from signalbox.links.tls.client_files import CERT_VARIABLE, KEY_VARIABLE, Client
 from signalbox.protocol.speculation import Speculation, parse_speculation
 from signalbox.runtime.cores import threads_per_worker
 from signalbox.runtime.removed import refuse_settings
-from signalbox.telemetry.spans import TRACE_DIR
 
 EXAMPLE = """\
 examples:
@@ -135,7 +134,6 @@ def _add_ring_arguments(group: Any) -> None:
         help="listen in plaintext where other machines reach it, if told to",
     )
     add("--log-format", choices=("text", "json"), help="how all services log (text)")
-    add("--trace", action="store_true", help="write spans beside the logs, for `signalbox trace`")
     add("--no-proof", dest="proof", action="store_false", help="do not generate a completion when ready")
 
 
@@ -215,8 +213,6 @@ def run(args: argparse.Namespace) -> int:
     if ring.standby is not None:
         logs.check_lease()
     ring = replace(ring, lease=logs.lease)
-    if args.trace:
-        os.environ[TRACE_DIR] = str(logs.path.absolute())
     supervisor = Supervisor(ring.stages(), logs.path, warn)
     with registered(_describe(ring, logs.path)):
         status = asyncio.run(BringUp(ring, supervisor, _wants_proof(args, ring)).run())
