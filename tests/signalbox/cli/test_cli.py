@@ -261,6 +261,15 @@ def test_options_reach_their_service(tmp_path: Path) -> None:
     assert command_line(ring, 2)[-1] == "--no-x"
 
 
+def test_where_a_model_runs_is_a_workers_affair() -> None:
+    options = ("--device", "cuda", "--max-model-len", "4096", "--gpu-memory-utilization", "0.8")
+    ring = make_ring(*options)
+    worker = command_line(ring, 1)
+    assert {"--device=cuda", "--max-model-len=4096", "--gpu-memory-utilization=0.8"} <= set(worker)
+    others = {flag.partition("=")[0] for at in (0, 2) for flag in command_line(ring, at)}
+    assert not others & {"--device", "--max-model-len", "--gpu-memory-utilization"}
+
+
 def test_a_standby_shares_a_lease_with_the_scheduler_and_all_know_both() -> None:
     ring = dataclasses.replace(make_ring("--standby", "0.0.0.0:7400"), lease=Path("/run/lease"))
     assert [service.name for service in ring.stages()[0]] == ["scheduler-0", "scheduler-1"]

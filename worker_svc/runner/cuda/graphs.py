@@ -13,6 +13,7 @@ from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.cpu.direct_forward import ModuleForward
 from worker_svc.runner.cuda.buckets import bucket_for
+from worker_svc.runner.cuda.captures import Capture, Results
 from worker_svc.runner.cuda.state import DecodeState
 from worker_svc.runner.cuda.transfers import upload
 from worker_svc.runner.recurrent.rows import DecodeStates
@@ -21,8 +22,8 @@ from worker_svc.runner.sampling.finite import state_sums
 from worker_svc.runner.triton.batch import DecodeBatch, make_decode_items
 
 logger = logging.getLogger(__name__)
-WARM_UPS = 2
-"""Runs before a capture: Triton compiles its kernels, libraries choose theirs."""
+SCARCITIES = ("OutOfResources", "PTXASError")
+"""Triton's errors where a kernel needs more shared memory or registers than there are."""
 
 
 class StepInputs:
@@ -75,7 +76,7 @@ class DecodeStep:
         self._items = make_decode_items(size, num_splits, state.device)
         self.inputs = StepInputs(state, store, size)
 
-    def run(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def run(self) -> Results:
         """Writes the KV and the states of the rows' tokens. Returns the logits `[size, V]`, and whether the hidden
         states are finite `[size]`. Copies nothing from or to the host."""
         slots, store = self.inputs.slots, self._store
@@ -95,23 +96,20 @@ class DecodeStep:
 
 
 class CapturedStep:
-    """A `DecodeStep` as a graph: one launch for all kernels. Not to be made while another thread uses the device."""
+    """A `DecodeStep` as a graph: one launch for all kernels."""
 
-    def __init__(self, step: DecodeStep, pool: Any) -> None:
-        self.inputs = step.inputs
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UPS):
-                step.run()
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool):
-            self._results = step.run()
+    def __init__(self, step: DecodeStep, capture: Capture) -> None:
+        self._step = step  # owns tensors that each replay reads
+        self._replay, self._results = capture(step.run)
 
-    def run(self) -> tuple[torch.Tensor, torch.Tensor]:
+    @property
+    def inputs(self) -> StepInputs:
+        """What the host tells the step."""
+        return self._step.inputs
+
+    def run(self) -> Results:
         """Runs the step as `DecodeStep.run` does; the next run of any size overwrites the results."""
-        self._graph.replay()
+        self._replay()
         return self._results
 
 
@@ -143,18 +141,31 @@ class DecodeSteps:
         """How many of the steps are graphs."""
         return sum(isinstance(step, CapturedStep) for step in self._steps.values())
 
-    def capture(self) -> None:
+    def capture(self, capture: Capture) -> None:
         """Captures all, the largest first, so that the others find its memory; they never run at the same time.
 
-        Without a graph a step runs all the same: one that cannot be captured (a model whose code waits for the
-        device) is left as it is, and logged.
+        Without a graph a step runs all the same, launch by launch. A size for whose graph there is no memory, or no
+        resources of the device, costs that graph alone; where a step waits for the device no size has a graph. Both are
+        logged once.
         """
-        pool = torch.cuda.graph_pool_handle()
+        failed: dict[int, Exception] = {}
         for size in sorted(self._sizes, reverse=True):
             step = self._steps[size]
             assert isinstance(step, DecodeStep)
             try:
-                self._steps[size] = CapturedStep(step, pool)
-            except RuntimeError as error:
-                logger.warning("Decode steps run without CUDA graphs, which is slower: %s", error)
-                return
+                self._steps[size] = CapturedStep(step, capture)
+            except Exception as error:  # of CUDA, of Triton, or of a model's code
+                failed[size] = error
+                if not _is_scarcity(error):
+                    break
+        if failed:
+            logger.warning(
+                "Decode steps of %s rows run without CUDA graphs, which is slower: %s",
+                ", ".join(map(str, failed)) if len(failed) > 1 or self.num_captured else "all numbers of",
+                next(iter(failed.values())),
+            )
+
+
+def _is_scarcity(error: Exception) -> bool:
+    """Whether a smaller step may have what this one lacks."""
+    return isinstance(error, torch.OutOfMemoryError) or type(error).__name__ in SCARCITIES

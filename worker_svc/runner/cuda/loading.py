@@ -48,14 +48,17 @@ def load_for_gpu(
     if batch_class is PagedBatch:
         check_chunks(model.module, block_size)
     else:
-        from worker_svc.runner.triton.fused import fuse  # noqa: PLC0415 (Triton is optional)
+        from worker_svc.runner.cuda.experts import serve_experts  # noqa: PLC0415 (Triton is optional)
+        from worker_svc.runner.triton.fused import fuse  # noqa: PLC0415
 
+        serve_experts(model.module)
         failure = fuse_checked(model, block_size, partial(fuse, model.module), batch_class=batch_class)
         if failure is None:
             return model, batch_class
         logger.warning("The model runs without fused modules, which is slower: %s", failure)
         del model  # a device may have no room for two
         model = load()
+        serve_experts(model.module)
         learn_states(model)
     check_paged_attention(model, block_size, batch_class=batch_class)
     return model, batch_class

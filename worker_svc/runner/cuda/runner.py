@@ -25,6 +25,7 @@ from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.cpu.direct_forward import ModuleForward
 from worker_svc.runner.cuda.buckets import LARGEST_BUCKET, bucket_sizes
+from worker_svc.runner.cuda.captures import CudaCapture
 from worker_svc.runner.cuda.loading import load_for_gpu
 from worker_svc.runner.cuda.sampler import plan_sampling, sample_on_device
 from worker_svc.runner.cuda.state import DecodeRows, DecodeState, StateMirror
@@ -123,7 +124,7 @@ class CudaRunner(TorchRunner):
         )
         if self.model.device.type == "cuda":
             with torch.inference_mode():
-                steps.capture()
+                steps.capture(CudaCapture())
         return steps
 
     def execute(self, batch: Batch) -> Sampled:

@@ -62,6 +62,7 @@ class RoutedExperts(nn.Module):
     """The experts of a layer, as other families have them: of each row some, with weights for what they give."""
 
     has_gate = is_transposed = is_concatenated = True
+    has_bias = has_post_expert_norm = _is_expert_parallel = False
 
     def __init__(self, experts: Any) -> None:
         """Shares the memory of `experts`' parameters."""
@@ -70,6 +71,11 @@ class RoutedExperts(nn.Module):
         self.gate_up_proj, self.down_proj = experts.gate_up_proj, experts.down_proj
         self.act_fn = experts.act_fn
 
+    def _apply_gate(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """`[R, 2 I]` to `[R, I]`."""
+        gate, up = gate_up.chunk(2, dim=-1)
+        return up * self.act_fn(gate)  # type: ignore[no-any-return]
+
     def forward(
         self, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
     ) -> torch.Tensor:
@@ -77,8 +83,7 @@ class RoutedExperts(nn.Module):
         out = torch.zeros_like(hidden_states)
         for expert in torch.unique(top_k_index).tolist():
             rows, places = torch.where(top_k_index == expert)
-            gate, up = (hidden_states[rows] @ self.gate_up_proj[expert]).chunk(2, dim=-1)
-            made = (up * self.act_fn(gate)) @ self.down_proj[expert]
+            made = self._apply_gate(hidden_states[rows] @ self.gate_up_proj[expert]) @ self.down_proj[expert]
             out.index_add_(0, rows, made * top_k_weights[rows, places][:, None])
         return out
 

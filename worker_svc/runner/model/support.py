@@ -99,7 +99,7 @@ ROPE_TYPES = ("default", "dynamic", "linear", "llama3", "longrope", "proportiona
 HYBRID_LAYER_TYPES = ("attention", "conv", "linear_attention", "mamba", "mlp", "moe")
 """Layers of these families, as their configs say them."""
 LAYER_TYPES = ("full_attention", "sliding_attention")
-INDEXED = "indexed_attention"
+INDEXED = ("indexed_attention", "deepseek_sparse_attention")
 """What all layers of an indexed family are."""
 CHUNKED, CHUNKED_FAMILIES = "chunked_attention", ("llama4_text",)
 """Layers whose queries look at positions of their own chunk, and the families of which they are known."""
@@ -151,7 +151,7 @@ def _check_layers(config: dict[str, Any], path: Path) -> None:
     if family in HYBRID_FAMILIES:
         known = (*known, *HYBRID_LAYER_TYPES)
     if family in INDEXED_FAMILIES:
-        known = (*known, INDEXED)
+        known = (*known, *INDEXED)
     for layer_type in layer_types:
         if layer_type not in known:
             raise ModelLoadError(f"{path}: layer type {layer_type!r} is not one of {', '.join(known)}.")

@@ -1,4 +1,7 @@
-"""States of a layer on their way through transformers' code, by the interface of its caches."""
+"""States of a layer on their way through transformers' code, by the interfaces of its caches.
+
+There are two: newer transformers ask for states by `get_conv_state` and `get_recurrent_state`, 5.17 asks
+`has_previous_state` and then reads them from the cache's list of layers."""
 
 from __future__ import annotations
 
@@ -36,6 +39,15 @@ class CarriedStates:
         """Whether states behind each token are kept: no."""
         return False
 
+    def has_previous_state(self, *_: Any, **__: Any) -> bool:
+        """False: the sequences begin. (transformers 5.17)"""
+        return self.conv is not None
+
+    @property
+    def layers(self) -> _EveryLayer:
+        """By any layer's number: these states. (transformers 5.17)"""
+        return _EveryLayer(self)
+
     def update_conv_state(
         self, inputs: torch.Tensor, *_: Any, conv_kernel_size: int, **__: Any
     ) -> torch.Tensor:
@@ -48,3 +60,23 @@ class CarriedStates:
         """Takes the state behind all tokens."""
         self.recurrent = state
         return state
+
+
+class _EveryLayer:
+    """The list of layers of a transformers 5.17 cache whose layers all have the same states."""
+
+    def __init__(self, states: CarriedStates) -> None:
+        self._layer = _Layer(states)
+
+    def __getitem__(self, _: int) -> _Layer:
+        return self._layer
+
+
+class _Layer:
+    """One layer of a transformers 5.17 cache. Tensors are those of the carried states, which are written in place."""
+
+    record_past = False
+    """Whether states after each token are kept."""
+
+    def __init__(self, states: CarriedStates) -> None:
+        self.conv_states, self.recurrent_states = (states.conv,), (states.recurrent,)

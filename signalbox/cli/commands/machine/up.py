@@ -141,6 +141,7 @@ def add_engine_arguments(group: Any) -> None:
     """Settings of worker and scheduler that matter most."""
     add = group.add_argument
     add("--runner", choices=("torch", "sim"), help="sim makes tokens without a model, for tests of scale")
+    add("--device", choices=("cpu", "cuda"), help="where the model runs (cpu)")
     add("--dtype", choices=("auto", "float32", "bfloat16"), help="of weights and KV cache")
     add("--quantization", choices=("auto", "none", "int8", "int4"), help="of linear layers on a CPU")
     add(
@@ -157,6 +158,13 @@ def add_engine_arguments(group: Any) -> None:
     )
     add("--num-blocks", type=at_least_one, metavar="N", help="blocks of the KV cache per worker")
     add("--block-size", type=at_least_one, metavar="N", help="tokens per block")
+    add(
+        "--gpu-memory-utilization",
+        type=float,
+        metavar="SHARE",
+        help="share of a GPU's memory that a worker may fill, above 0 to 1",
+    )
+    add("--max-model-len", type=at_least_one, metavar="N", help="most tokens of a prompt with its output")
     add("--max-num-seqs", type=at_least_one, metavar="N", help="most requests that run at once per worker")
     add("--max-num-batched-tokens", type=at_least_one, metavar="N", help="most tokens per step")
     add(
@@ -239,11 +247,14 @@ def make_ring(args: argparse.Namespace) -> Ring:
     engine = flags(
         runner=args.runner,
         speculative=f"{drafts.method}:{drafts.num_drafts}" if drafts else None,
+        device=args.device,
         dtype=args.dtype,
         quantization=args.quantization,
         threads=args.threads or threads_per_worker(args.workers),
         num_blocks=args.num_blocks,
         block_size=args.block_size,
+        gpu_memory_utilization=args.gpu_memory_utilization,
+        max_model_len=args.max_model_len,
     )
     limits = flags(
         num_speculative_tokens=drafts.num_drafts if drafts else None,

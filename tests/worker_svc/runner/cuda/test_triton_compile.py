@@ -4,6 +4,8 @@ What was compiled is kept between runs, by Triton's own key: sources, constants,
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +15,9 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
+import worker_svc.runner.triton as kernels_package  # noqa: E402
 from tests.downloads import CACHE  # noqa: E402
-from worker_svc.runner.triton import attention, attention_kernels, write  # noqa: E402
+from worker_svc.runner.triton import attention, attention_kernels, launch, write  # noqa: E402
 from worker_svc.runner.triton.states import convolution, delta_rule, state_space  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
@@ -43,7 +46,7 @@ FLOATS = {"scale", "softcap", "epsilon", "weight_offset", "update_scale", "least
 TYPED = {
     **dict.fromkeys(("part_acc", "part_sums", "states"), "*fp32"),
     **dict.fromkeys(("items", "positions", "tables"), "*i32"),
-    **dict.fromkeys(("query_starts", "sources", "targets", "token_rows"), "*i32"),
+    **dict.fromkeys(("query_starts", "sources", "targets", "token_rows", "place"), "*i32"),
 }
 POINTERS = {
     **dict.fromkeys(
@@ -107,6 +110,7 @@ KERNELS: dict[str, tuple[Any, dict[str, Any], int]] = {
         4,
     ),
     "gate": (write.gate_kernel, {"WIDTH": 1500, "IS_GELU": True, "BLOCK": 1024}, 4),
+    "launch": (launch.write_one, {}, 4),
 }
 
 
@@ -117,6 +121,24 @@ def type_of(name: str, dtype: str) -> str:
     if name in ("block_ids", "offsets"):
         return "*i64"
     return TYPED.get(name, f"*{dtype}" if name in POINTERS else "i32")
+
+
+def launched_kernels() -> set[str]:
+    """Names of all functions that product code launches, by their sources: `kernel[grid](...)`."""
+    names = set[str]()
+    for path in Path(kernels_package.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Subscript(value=ast.Name(name) | ast.Attribute(attr=name), slice=ast.Tuple())
+                ):
+                    names.add(name)
+    return names
+
+
+def test_all_kernels_that_are_launched_are_compiled_here() -> None:
+    """The smallest kernel was not, and did not compile: on the first GPU Triton was off as a whole."""
+    assert launched_kernels() == {kernel.fn.__name__ for kernel, _, _ in KERNELS.values()}
 
 
 # Those take half a minute to compile in float32.

@@ -98,7 +98,9 @@ def normed_together(layer: Any) -> int:
     if not hasattr(norm, "weight"):
         return 0
     groups = getattr(norm, "n_groups", None)
-    return int(norm.group_size if groups is None else layer.intermediate_size // groups)
+    if groups is not None:
+        return int(layer.intermediate_size // groups)
+    return int(getattr(norm, "group_size", layer.intermediate_size))  # transformers 5.17 norms all at once
 
 
 def check_shapes(layer: Any) -> None:

@@ -1,0 +1,45 @@
+"""CUDA graphs: records all that a function launches on the device, to launch it again at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+WARM_UPS = 2
+"""Runs before a capture: Triton compiles its kernels, libraries choose theirs."""
+Results = tuple[torch.Tensor, ...]
+
+
+class Capture(Protocol):
+    """Runs a function once while its launches are recorded."""
+
+    def __call__(self, run: Callable[[], Results]) -> tuple[Callable[[], object], Results]:
+        """Returns what replays the launches, and the results, which each replay overwrites.
+
+        A replay reads the memory that `run` read: whoever replays keeps all of that alive; the recording does not.
+        RuntimeError if `run` waits for the device or copies from the host.
+        """
+
+
+class CudaCapture:
+    """Captures CUDA graphs that share one pool of memory: they must not run at the same time.
+
+    Not to be used while another thread uses the device."""
+
+    def __init__(self) -> None:
+        self._pool: Any = torch.cuda.graph_pool_handle()
+
+    def __call__(self, run: Callable[[], Results]) -> tuple[Callable[[], object], Results]:
+        """Captures on a stream of its own, after warm-ups; as `Capture` says."""
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                run()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            results = run()
+        return graph.replay, results
