@@ -147,10 +147,16 @@ async def test_without_the_directory_the_leader_leads_on_and_who_waits_waits(
     shutil.rmtree(folder)
     if is_file:
         folder.touch()
-    await asyncio.sleep(2.3)
+
+    def said() -> list[str]:
+        return [each.message for each in caplog.records if "cannot be reached" in each.message]
+
+    async with asyncio.timeout(20):
+        while len(said()) < 2:
+            await asyncio.sleep(0.05)
+    await asyncio.sleep(1.2)  # each looks once more, and says nothing
     assert not keeping.done() and leader.is_held and not waiting.done()
-    said = [each.message for each in caplog.records if "cannot be reached" in each.message]
-    assert len(said) == 2 and any("we lead on" in each for each in said)
+    assert len(said()) == 2 and any("we lead on" in each for each in said())
     if is_file:
         folder.unlink()
     folder.mkdir()
