@@ -9,6 +9,7 @@ import pytest
 
 from tests import costs
 from tests.pairs import ALL_COMBINATIONS, covering, numbered
+from tests.zygote import plugin
 
 SPREAD = {
     "tests/simulation/test_handoff.py",
@@ -66,10 +67,12 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     costs.add_option(parser)
+    plugin.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     costs.register(config)
+    config.pluginmanager.register(plugin.Zygotes(config))
     if not hasattr(config, "workerinput"):  # the one process that reports
         config.pluginmanager.register(Failures(config))
 

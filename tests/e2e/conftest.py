@@ -17,6 +17,7 @@ import pytest
 
 from signalbox.cli.ring.ring import DEMO_MODEL
 from tests.ports import free_ports
+from tests.zygote.popen import children_of
 
 MODEL = Path(os.environ.get("SIGNALBOX_TEST_MODEL", DEMO_MODEL))
 """A directory with weights and a tokenizer."""
@@ -46,10 +47,10 @@ class RunningRing:
 
     def services(self) -> list[psutil.Process]:
         """The processes that it has started, without their helpers."""
-        return psutil.Process(self.process.pid).children()
+        return children_of(self.process.pid)
 
     def children(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children(recursive=True)
+        return children_of(self.process.pid, recursive=True)
 
     def wait_for(self, words: str) -> None:
         """Returns when a line of the output has `words`."""

@@ -1,0 +1,79 @@
+"""The zygote's work: a fork for each order. It has one thread, and its only open file is the socket of orders."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+from typing import NoReturn
+
+from tests.zygote import popen
+from tests.zygote.imports import Imports
+from tests.zygote.order import Order, close_all, receive_order
+from tests.zygote.seat import Seat, place
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+def run(seat: Seat, imports: Imports, control: socket.socket) -> NoReturn:
+    """Serves, and in a fork runs its module."""
+    order, fds = serve(imports, control)
+    seat.take(order, fds)
+    if order.starts_more:
+        near, far = socket.socketpair()
+        if not os.fork():
+            near.close()
+            _become_zygote(seat, far)
+            run(seat, imports, far)
+        far.close()
+        popen.install(popen.Zygote(os.environ, near))
+    seat.run(order.command[2])
+
+
+def serve(imports: Imports, control: socket.socket) -> tuple[Order, list[int]]:
+    """Returns in forks only: what the fork is to be. The zygote ends with the process that asks."""
+    while (received := receive_order(control)) is not None:
+        order, fds = received
+        imports.prepare(order)
+        if (num_threads := len(os.listdir("/proc/self/task"))) != 1:  # noqa: PTH208
+            answer: dict[str, object] = {"refused": f"the zygote has {num_threads} threads"}
+        elif pid := _fork():
+            answer = {"pid": pid}
+        else:
+            return order, fds
+        close_all(fds)
+        control.sendall(json.dumps(answer).encode())
+    os._exit(0)
+
+
+def _fork() -> int:
+    """Process id of a fork of a fork, which falls to the process that asks; 0: we are it."""
+    reading, writing = os.pipe()
+    waiting, holding = os.pipe()
+    middle = os.fork()
+    if not middle:
+        if child := os.fork():
+            os.write(writing, str(child).encode())
+            os._exit(0)
+        os.close(holding)
+        os.read(waiting, 1)  # until the middle one has gone
+        return 0
+    os.waitpid(middle, 0)
+    pid = int(os.read(reading, 32))
+    close_all([reading, writing, waiting, holding])
+    return pid
+
+
+def _become_zygote(seat: Seat, control: socket.socket) -> None:
+    """A fork beside a fork that starts services: it ends with that, and what is sent to its group is not for it."""
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    seat.command_line.write([popen.NAME], popen.NAME.encode())
+    null, kept = os.open(os.devnull, os.O_RDWR), control.fileno()
+    place([null, null, null, kept], [0, 1, 2, kept])
+    sys.stderr.flush()
