@@ -19,6 +19,7 @@ NUM_STREAMS = 20
 NUM_TOKENS = 100
 
 
+@pytest.mark.fresh
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_streams_of_all_kinds_outlive_the_death_of_a_worker_and_of_the_scheduler() -> None:

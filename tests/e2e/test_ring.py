@@ -17,7 +17,8 @@ import pytest
 
 from signalbox.client import Client, FinishReason, Result
 from signalbox.errors import InvalidRequestError, SignalboxError, UnknownModelError
-from tests.e2e.conftest import RunningRing
+from tests.e2e.conftest import Launch, RunningRing
+from tests.zygote.popen import fresh
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "def quicksort("
@@ -136,6 +137,19 @@ async def test_a_seed_repeats_a_sampled_output(ring: RunningRing) -> None:
         await complete(ring, temperature=1.0, seed=seed, ignore_eos=True) for seed in (7, 7, 8)
     ]
     assert first.token_ids == second.token_ids != other.token_ids
+
+
+async def test_a_ring_of_fresh_processes_answers_with_the_same_tokens(
+    ring: RunningRing, launch_ring: Launch
+) -> None:
+    """The shared ring's services are forks of the zygote of the tests (but with `--fresh`)."""
+    with fresh():
+        other = launch_ring("--no-proof")
+    other.wait_for("signalbox is up")
+    for options in ({}, {"temperature": 1.0, "seed": 7, "ignore_eos": True, "max_tokens": 64}):
+        forked, afresh = [await complete(each, **options) for each in (ring, other)]
+        assert forked.token_ids == afresh.token_ids
+    assert other.stop() == 0
 
 
 async def test_a_stop_string_ends_the_text(ring: RunningRing) -> None:

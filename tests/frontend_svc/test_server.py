@@ -93,6 +93,7 @@ def test_settings() -> None:
             config.load(FrontendSettings, bad)
 
 
+@pytest.mark.fresh
 def test_the_process(model_directory: Path) -> None:
     """Starts without a scheduler, is alive but not ready, and stops on SIGTERM."""
     with socket.socket() as probe:

@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -160,6 +161,7 @@ async def first_output(address: str, num_ends: int = 1) -> worker_pb2.OutputBatc
     return whole
 
 
+@pytest.mark.fresh
 async def test_the_simulated_model_serves_no_pooling_and_says_so() -> None:
     async with asyncio.timeout(60), worker_process("--runner=sim") as (scheduler, address):
         assert (await scheduler.hellos.get()).kinds == [GENERATE]

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
 import socket
-import sys
 from typing import NoReturn
 
 from tests.zygote import popen
 from tests.zygote.imports import Imports
 from tests.zygote.order import Order, close_all, receive_order
-from tests.zygote.seat import Seat, place
-
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
+from tests.zygote.seat import Seat, die_with_parent, place
+from tests.zygote.zygote import Zygote
 
 
 def run(seat: Seat, imports: Imports, control: socket.socket) -> NoReturn:
     """Serves, and in a fork runs its module."""
-    order, fds = serve(imports, control)
+    if (served := serve(imports, control)) is None:
+        os._exit(0)
+    order, fds = served
     seat.take(order, fds)
     if order.starts_more:
         near, far = socket.socketpair()
@@ -30,12 +28,12 @@ def run(seat: Seat, imports: Imports, control: socket.socket) -> NoReturn:
             _become_zygote(seat, far)
             run(seat, imports, far)
         far.close()
-        popen.install(popen.Zygote(os.environ, near))
+        popen.install(Zygote(os.environ, near))
     seat.run(order.command[2])
 
 
-def serve(imports: Imports, control: socket.socket) -> tuple[Order, list[int]]:
-    """Returns in forks only: what the fork is to be. The zygote ends with the process that asks."""
+def serve(imports: Imports, control: socket.socket) -> tuple[Order, list[int]] | None:
+    """In a fork: what it is to be. In the zygote: None, when the process that asks has ended."""
     while (received := receive_order(control)) is not None:
         order, fds = received
         imports.prepare(order)
@@ -47,7 +45,7 @@ def serve(imports: Imports, control: socket.socket) -> tuple[Order, list[int]]:
             return order, fds
         close_all(fds)
         control.sendall(json.dumps(answer).encode())
-    os._exit(0)
+    return None
 
 
 def _fork() -> int:
@@ -72,8 +70,7 @@ def _become_zygote(seat: Seat, control: socket.socket) -> None:
     """A fork beside a fork that starts services: it ends with that, and what is sent to its group is not for it."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    die_with_parent(signal.SIGKILL)
     seat.command_line.write([popen.NAME], popen.NAME.encode())
     null, kept = os.open(os.devnull, os.O_RDWR), control.fileno()
     place([null, null, null, kept], [0, 1, 2, kept])
-    sys.stderr.flush()

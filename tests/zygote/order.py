@@ -24,6 +24,8 @@ class Order:
     new_session: bool
     process_group: int
     """As `os.setpgid` takes it; -1: the group of the process that asks."""
+    death_signal: int
+    """Sent to it when that process ends; 0: none."""
     pass_fds: list[int]
     """Their numbers in the new process."""
 

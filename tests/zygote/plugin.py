@@ -9,20 +9,22 @@ from collections.abc import Generator
 import pytest
 
 from tests.zygote import popen
+from tests.zygote.zygote import Zygote
 
 
 def add_option(parser: pytest.Parser) -> None:
-    parser.addoption("--fresh", action="store_true", help="start every process afresh, none as a fork of the zygote")
+    parser.addoption(
+        "--fresh", action="store_true", help="start every process afresh, none as a fork of the zygote"
+    )
 
 
 class Zygotes:
     """Runs in each process that runs tests. The zygote is started by the first test that needs it."""
 
     def __init__(self, config: pytest.Config) -> None:
-        config.addinivalue_line("markers", "fresh: its processes are started afresh, none as a fork of the zygote")
-        self._zygote: popen.Zygote | None = None
+        self._zygote: Zygote | None = None
         if sys.platform == "linux" and not config.getoption("fresh"):
-            self._zygote = popen.Zygote(os.environ)
+            self._zygote = Zygote(os.environ)
             popen.install(self._zygote)
 
     @pytest.hookimpl(wrapper=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import fcntl
 import os
 import random
@@ -18,6 +19,8 @@ from typing import NoReturn
 
 from tests.zygote.command_line import CommandLine
 from tests.zygote.order import Order
+
+_PR_SET_PDEATHSIG = 1
 
 
 class Seat:
@@ -40,6 +43,8 @@ class Seat:
         elif order.process_group >= 0:
             os.setpgid(0, order.process_group)
         signal.signal(signal.SIGINT, self._interrupt)
+        if order.death_signal:
+            die_with_parent(order.death_signal)
         place(fds, [0, 1, 2, *order.pass_fds])
         for stream, fd in ((sys.stdout, 1), (sys.stderr, 2)):
             if os.isatty(fd):
@@ -81,6 +86,11 @@ class Seat:
             os._exit(self._status & 0xFF)
 
 
+def die_with_parent(number: int) -> None:
+    """Has the kernel send us that signal when our parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
 def place(fds: Sequence[int], numbers: Sequence[int]) -> None:
     """Gives the descriptors these numbers, and closes all others."""
     above = max(numbers) + 1
@@ -100,8 +110,10 @@ def _entries(environment: os._Environ[str] | dict[str, str]) -> list[str]:
 
 
 def _seed() -> None:
-    """From the system, as at import. torch's seed is a constant, and no import draws from it."""
+    """From the system, as at import."""
     random.seed()
     if numpy_random := sys.modules.get("numpy.random"):
         numpy_random.seed()
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.seed()
     tempfile.tempdir = None

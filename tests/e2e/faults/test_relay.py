@@ -41,6 +41,7 @@ async def test_two_workers_behind_a_relay_serve_requests(ring: RelayedRing) -> N
     assert "relay relay-0 attached" in ring.log("scheduler")
 
 
+@pytest.mark.fresh
 @pytest.mark.slow
 async def test_requests_survive_their_relay(ring: RelayedRing) -> None:
     streams = Streams(ring.client(), NUM_REQUESTS)

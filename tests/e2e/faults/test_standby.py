@@ -146,6 +146,7 @@ def is_dead(process: psutil.Process) -> bool:
     return process.status() == psutil.STATUS_ZOMBIE and len(threads) == 1
 
 
+@pytest.mark.fresh
 @pytest.mark.slow
 async def test_a_ring_ends_when_both_schedulers_do(standby_ring: StandbyRing) -> None:
     """B1: with nobody to stand in, as without a standby. Between two looks, else the first would be started again."""

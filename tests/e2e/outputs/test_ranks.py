@@ -19,6 +19,7 @@ PLAIN: list[str] = []
 """The answers of one process, once a test has asked it."""
 
 
+@pytest.mark.fresh
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("parts", ["tensor-parallel=2", "pipeline-parallel=2"])

@@ -127,6 +127,7 @@ async def test_a_leader_without_its_lease_ends(addresses: list[str], tmp_path: P
         await LeaderSearch(first).find(timeout_s=0.2)
 
 
+@pytest.mark.fresh
 def test_the_process_says_why_it_ends(addresses: list[str], tmp_path: Path) -> None:
     """One sentence, and not status 0: whatever supervises it starts it again, as a standby."""
     command = [sys.executable, "-m", "scheduler_svc", f"--listen={addresses[0]}"]

@@ -116,6 +116,7 @@ def test_serve_takes_the_settings_of_the_service(service: str) -> None:
     assert wrong.stderr.endswith(f"{service}-svc: error: unrecognized arguments: --zzz\n")
 
 
+@pytest.mark.fresh
 def test_serve_runs_a_service_until_a_signal() -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     command = [sys.executable, "-m", "signalbox", "serve", "scheduler", "--listen", address]

@@ -107,6 +107,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize(
     ("number", "exit_", "status"),
     [
