@@ -16,9 +16,10 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.zygote.order import Order, send_order
+from tools import packages
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("frontend_svc", "scheduler_svc", "signalbox", "worker_svc")
+PACKAGES = tuple(package.name for package in packages.PACKAGES if package.is_product)
 PADDING = "-" * 16384
 """Room for the command line of a fork, which is written over that of the zygote."""
 _LIBRARIES = (
@@ -55,8 +56,8 @@ class Zygote:
     def suits(self, environment: Mapping[str, str], cwd: str) -> bool:
         """Whether a fresh process would have imported the same code with the same settings."""
         path = [cwd, *environment.get("PYTHONPATH", "").split(os.pathsep)]
-        packages = (Path(entry, package) for entry in path if entry for package in PACKAGES)
-        is_same_code = all(package.parent.samefile(ROOT) for package in packages if package.is_dir())
+        found = (Path(entry, package) for entry in path if entry for package in PACKAGES)
+        is_same_code = all(package.parent.samefile(ROOT) for package in found if package.is_dir())
         return is_same_code and _at_import(environment) == self._at_import
 
     def fork(self, order: Order, fds: list[int]) -> int | None:
