@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,11 +136,13 @@ def test_documents_have_the_figures_of_the_data(document: str) -> None:
 
 def test_another_measurement_is_another_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for path in record.DATA.glob("*.jsonl"):
-        text = path.read_text().replace('"scheduler_output_bytes": 397.8', '"scheduler_output_bytes": 411.2')
-        (tmp_path / path.name).write_text(text.replace('"commit": "', '"commit": "f00', 1))
+        (tmp_path / path.name).write_text(path.read_text())
+    measured, lines = record.read("scheduler")
     monkeypatch.setattr(record, "DATA", tmp_path)
-    assert "411 bytes" in render.summary() and "step at f00" in render.summary()
-    assert "| 411 (vLLM 56,926) |" in render.steps()
+    lines = [line | {"scheduler_output_bytes": line["running"] * 0.4} for line in lines]
+    record.write("scheduler", replace(measured, commit="f00"), lines)
+    assert "410 bytes" in render.summary() and "step at f00," in render.summary()
+    assert "| 410 (vLLM 56,926) |" in render.steps() and "Measured at f00," in render.steps()
 
 
 def test_a_ratio_is_the_median_over_pairs_and_not_of_medians() -> None:

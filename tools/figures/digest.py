@@ -9,15 +9,17 @@ from __future__ import annotations
 import ast
 import copy
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 CHARS = 8
 
 
-def digests_of(source: str) -> dict[str, str]:
-    """The digest of each function of a module and method of its classes, by qualified name."""
-    return {name: digest(node) for name, node in _functions(ast.parse(source).body, "")}
+def digests_of(source: str, wanted: Container[str] | None = None) -> dict[str, str]:
+    """The digest of each function of a module and method of its classes, by qualified name. wanted: names to look for;
+    None: all."""
+    found = _functions(ast.parse(source).body, "")
+    return {name: digest(node) for name, node in found if wanted is None or name in wanted}
 
 
 def outermost(name: str) -> str:

@@ -11,17 +11,20 @@ from pathlib import Path
 
 from tools.figures.calls import ROOT, calls_of
 from tools.figures.catalogue import Figure
-from tools.figures.record import Line, make_record, write
+from tools.figures.record import Line, make_record, this_machine, write
 from tools.packages import PRODUCT
 
 
 def measure(figure: Figure) -> None:
     """Replaces the figure's file. Raises CalledProcessError when a command fails: the file then stays as it was."""
+    machine = this_machine()
     lines = [line for command in figure.commands for line in _lines(command)]
     with tempfile.TemporaryDirectory() as directory:
         samples = [_arguments(sample, Path(directory) / "out") for sample in figure.samples]
         calls = frozenset(call for sample in samples for call in calls_of([sys.executable, *sample], PRODUCT))
-    write(figure.name, make_record([f"python {command}" for command in figure.commands], calls), lines)
+    write(
+        figure.name, make_record([f"python {command}" for command in figure.commands], calls, machine), lines
+    )
 
 
 def _lines(command: str) -> list[Line]:

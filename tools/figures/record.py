@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -19,6 +19,8 @@ from tools.structure.sources import GENERATED
 
 DATA = ROOT / "docs" / "data"
 KEY = "measured"
+BUSY = 1.5
+"""Load of a machine that is told with its figures: our own commands make up to one."""
 Line = dict[str, Any]
 
 
@@ -64,11 +66,11 @@ def write(name: str, record: Record, lines: Iterable[Line]) -> None:
     (DATA / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
-def make_record(commands: list[str], calls: Calls) -> Record:
+def make_record(commands: list[str], calls: Calls, machine: str) -> Record:
     """The record of a measurement of the code as it is now."""
     code = code_of(calls)
     today = datetime.now(UTC).date().isoformat()
-    return Record(commit_of_product(), machine(), today, commands, total(code), code)
+    return Record(commit_of_product(), machine, today, commands, total(code), code)
 
 
 def code_of(calls: Calls) -> dict[str, dict[str, str]]:
@@ -89,7 +91,7 @@ def age(code: Mapping[str, Mapping[str, str]]) -> Age:
         for name, value in of_file.items()
         if _digests(file).get(name) != value
     }
-    moved = gone & set(_everywhere()) if gone else set[tuple[str, str]]()
+    moved = gone & set(_everywhere({name for name, _ in gone})) if gone else set[tuple[str, str]]()
     return Age(sum(map(len, code.values())), len(gone - moved))
 
 
@@ -99,11 +101,12 @@ def commit_of_product() -> str:
     return f"{commit}-dirty" if _git("status", "--porcelain", "--", *PRODUCT) else commit
 
 
-def machine() -> str:
-    """Model and number of the CPUs of this machine."""
+def this_machine() -> str:
+    """Model and number of the CPUs of this machine, and how busy it has been for a minute, if it was."""
     rows = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((row.partition(": ")[2] for row in rows if row.startswith("model name")), "unknown CPU")
-    return f"{model}, {os.cpu_count()} CPUs"
+    load = os.getloadavg()[0]
+    return f"{model}, {os.cpu_count()} CPUs" + (f", load {load:.0f}" if load >= BUSY else "")
 
 
 def _git(*arguments: str) -> str:
@@ -118,9 +121,10 @@ def _digests(file: str) -> Mapping[str, str]:
     return digests_of(path.read_text()) if path.exists() else {}
 
 
-def _everywhere() -> Iterator[tuple[str, str]]:
-    """Names and digests of all functions of the product."""
+def _everywhere(names: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The functions of the product with these names, and their digests."""
     for package in PRODUCT:
         for path in (ROOT / package).rglob("*.py"):
-            if not path.name.endswith(GENERATED):
-                yield from _digests(str(path.relative_to(ROOT))).items()
+            text = "" if path.name.endswith(GENERATED) else path.read_text()
+            if any(f"def {name.rpartition('.')[2]}(" in text for name in names):
+                yield from digests_of(text, names).items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tools.figures.calls import ROOT
@@ -51,10 +51,7 @@ def summary() -> str:
                 f"{flood['fcfs'] / 1000:.0f} s (simulated time)."
             ),
             "",
-            _text(
-                f"Measured: step {_origin(read('scheduler')[0])}; streams {_origin(streams)}; "
-                f"tenants {_origin(tenants)}."
-            ),
+            _text(_all_told({"step": read("scheduler")[0], "streams": streams, "tenants": tenants})),
             "",
             _chart(),
         )
@@ -148,6 +145,14 @@ def _bytes(ours: Line, theirs: Line, key: str) -> str:
 
 def _origin(record: Record) -> str:
     return f"at {record.commit}, {record.date}, {record.machine}"
+
+
+def _all_told(records: Mapping[str, Record]) -> str:
+    """Where and when figures were measured: once, if it is the same for all."""
+    origins = {name: _origin(record) for name, record in records.items()}
+    if len(set(origins.values())) == 1:
+        return f"Measured {next(iter(origins.values()))}."
+    return f"Measured: {'; '.join(f'{name} {origin}' for name, origin in origins.items())}."
 
 
 def _told(record: Record) -> str:
