@@ -32,7 +32,10 @@ Address = Annotated[str, AfterValidator(_check_address)]
 
 @dataclass(frozen=True)
 class Limits:
-    """How large a request may be."""
+    """How large a request may be.
+
+    The limits on lists of parameters and on choices are constants: each request is far below them, and they bound what
+    one request costs the frontend and a step. The others are settings of an operator, by the same names."""
 
     max_stop_strings: int = 16
     """Most stop strings of a request."""
@@ -149,14 +152,6 @@ class FrontendSettings(MetricsSettings):
     max_template_s: Annotated[float, Field(gt=0)] = Limits.max_template_s
     """How long the chat template may take for a conversation before that is refused, in seconds; waiting for its turn
     included."""
-    max_stop_strings: Annotated[int, Field(ge=0, le=1024)] = Limits.max_stop_strings
-    """Most stop strings of a request."""
-    max_stop_string_chars: Annotated[int, Field(ge=1)] = Limits.max_stop_string_chars
-    """Longest stop string, in characters."""
-    max_stop_token_ids: Annotated[int, Field(ge=0)] = Limits.max_stop_token_ids
-    """Most stop tokens of a request."""
-    max_logit_bias: Annotated[int, Field(ge=0)] = Limits.max_logit_bias
-    """Most tokens with a logit bias in a request."""
     max_open_requests: Annotated[int, Field(ge=1)] = Limits.max_open_requests
     """Most requests open at one time; further ones are refused."""
     max_open_bytes: Annotated[int, Field(ge=1 << 20)] = 512 << 20
@@ -164,12 +159,6 @@ class FrontendSettings(MetricsSettings):
     refused."""
     max_backlog_tokens: Annotated[int, Field(ge=1)] = Limits.max_backlog_tokens
     """Output tokens that a slow client may leave unread before its request is paused."""
-    max_choices: Annotated[int, Field(ge=1)] = Limits.max_choices
-    """Most choices of one call: prompts times choices of each."""
-    max_bad_words: Annotated[int, Field(ge=0, le=1024)] = Limits.max_bad_words
-    """Most bad words of a request."""
-    max_bad_word_chars: Annotated[int, Field(ge=1)] = Limits.max_bad_word_chars
-    """Longest bad word, in characters."""
     replay_limit: Annotated[int, Field(ge=0)] = 1
     """Crashes of its worker that a request may have caused and is forgiven, without a new token between them; other
     losses do not count."""
@@ -228,4 +217,5 @@ class FrontendSettings(MetricsSettings):
     @property
     def limits(self) -> Limits:
         """The limits on requests, as one value."""
-        return Limits(**{name: getattr(self, name) for name in Limits.__dataclass_fields__})
+        names = Limits.__dataclass_fields__.keys() & type(self).model_fields.keys()
+        return Limits(**{name: getattr(self, name) for name in names})

@@ -151,8 +151,6 @@ class WorkerSettings(MetricsSettings):
     """Sim runner: duration of an empty step, in milliseconds."""
     sim_token_ms: float = Field(0.02, ge=0)
     """Sim runner: duration per token of a step, in milliseconds."""
-    sim_context_ms: float = Field(0.0, ge=0)
-    """Sim runner: duration per token of context, in milliseconds."""
     sim_copy_ms_per_block: float = Field(0.0, ge=0)
     """Sim runner: duration of a block's copy between device and host tier, in milliseconds."""
     sim_vocab_size: int = Field(4096, ge=2)
@@ -161,10 +159,6 @@ class WorkerSettings(MetricsSettings):
     """Sim runner: name of its weights; workers with other names make other tokens. Empty: they have none."""
     sim_max_draft_tokens: int = Field(0, ge=0, le=32)
     """Sim runner: draft tokens that it makes and verifies per step."""
-    sim_acceptance: float = Field(0.7, ge=0, le=1)
-    """Sim runner: share of draft tokens that are right."""
-    sim_lanes: int = Field(1, ge=1, le=16)
-    """Sim runner: stages of its pipeline, and lanes of its rows. 1: it is none."""
     sim_fail_token: int | None = Field(None, ge=0)
     """Sim runner: the simulated model fails on every request whose prompt contains this token. Unset: on none."""
     sim_fail_step: int | None = Field(None, ge=1)

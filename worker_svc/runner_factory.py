@@ -21,7 +21,6 @@ from worker_svc.core.drafts.ngram import NgramDrafter
 from worker_svc.ranks.place import place_of
 from worker_svc.runner.sim.failures import SimFailures
 from worker_svc.runner.sim.model import SimDrafter, SimRunner, SimTiming
-from worker_svc.runner.sim.pipelined import PipelinedSimRunner
 
 if TYPE_CHECKING:
     from worker_svc.ranks.runners import FollowingRunner
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from worker_svc.runner.split.split import Split
     from worker_svc.runner.torch_runner import TorchRunner
 
+SIM_ACCEPTANCE = 0.7
+"""Share of the simulated model's draft tokens that are right: near what drafts reach on text."""
 SIM_NUM_BLOCKS = 4096
 SIM_MAX_MODEL_LEN = 4096
 MAX_BLOCKS_PER_REQUEST = 1 << 16
@@ -69,14 +70,9 @@ def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         if tokenizer and known
         else "",
         identity=ModelIdentity(settings.sim_weights),
-        num_lanes=settings.sim_lanes,
     )
-    timing = SimTiming(
-        settings.sim_base_ms, settings.sim_token_ms, settings.sim_context_ms, settings.sim_copy_ms_per_block
-    )
-    drafter = (
-        SimDrafter(info.vocab_size, settings.sim_acceptance, info.identity) if info.max_draft_tokens else None
-    )
+    timing = SimTiming(settings.sim_base_ms, settings.sim_token_ms, settings.sim_copy_ms_per_block)
+    drafter = SimDrafter(info.vocab_size, SIM_ACCEPTANCE, info.identity) if info.max_draft_tokens else None
     failures = SimFailures(
         fail_token=settings.sim_fail_token,
         fail_step=settings.sim_fail_step,
@@ -87,8 +83,7 @@ def _sim(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         crash_token=settings.sim_crash_token,
     )
     used = failures if failures != SimFailures() else None
-    runner_class = SimRunner if info.num_lanes == 1 else PipelinedSimRunner
-    return runner_class(info, timing, used, shared=settings.hand_off and hasattr(os, "memfd_create")), drafter
+    return SimRunner(info, timing, used, shared=settings.hand_off and hasattr(os, "memfd_create")), drafter
 
 
 def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:

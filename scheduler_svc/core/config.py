@@ -76,12 +76,8 @@ class SchedulerConfig(BaseModel):
     safe_mode_pauses: bool = True
     """Pause running requests of suspended classes; they keep their KV blocks while there is room. Without it they run
     to their end, and only new ones wait."""
-    placement_lookahead: PositiveInt = 8
-    """Waiting requests that a worker may leave to others before it stops looking for one to take."""
     affinity_wait_ms: NonNegativeFloat = 50.0
     """How long a request may be left for a worker that has more of its prompt cached, in milliseconds."""
-    affinity_max_skips: NonNegativeInt = 16
-    """How many steps of other workers may leave it."""
     affinity_min_tokens: PositiveInt = 64
     """Cached tokens that make another worker worth waiting for, or worth being read from (pull_prefixes)."""
     balance_wait_ms: NonNegativeFloat = 200.0

@@ -25,8 +25,31 @@ class Removal:
 
 
 REMOVED: Mapping[str, Removal] = {
+    "SIGNALBOX_FRONTEND_MAX_BAD_WORDS": Removal("0.2", "leave it out: a request has at most 64 bad words"),
+    "SIGNALBOX_FRONTEND_MAX_BAD_WORD_CHARS": Removal(
+        "0.2", "leave it out: a bad word has at most 256 characters"
+    ),
+    "SIGNALBOX_FRONTEND_MAX_CHOICES": Removal("0.2", "leave it out: a call has at most 1024 choices"),
+    "SIGNALBOX_FRONTEND_MAX_LOGIT_BIAS": Removal(
+        "0.2", "leave it out: a request has at most 1024 tokens with a bias"
+    ),
+    "SIGNALBOX_FRONTEND_MAX_STOP_STRINGS": Removal(
+        "0.2", "leave it out: a request has at most 16 stop strings"
+    ),
+    "SIGNALBOX_FRONTEND_MAX_STOP_STRING_CHARS": Removal(
+        "0.2", "leave it out: a stop string has at most 256 characters"
+    ),
+    "SIGNALBOX_FRONTEND_MAX_STOP_TOKEN_IDS": Removal(
+        "0.2", "leave it out: a request has at most 256 stop tokens"
+    ),
+    "SIGNALBOX_SCHEDULER_AFFINITY_MAX_SKIPS": Removal(
+        "0.2", "leave it out, or set SIGNALBOX_SCHEDULER_AFFINITY_WAIT_MS; at most 16 steps leave a request"
+    ),
     "SIGNALBOX_SCHEDULER_LEASE=etcd": Removal(
         "0.2", "use file:PATH on one host, or kubernetes:NAMESPACE/NAME"
+    ),
+    "SIGNALBOX_SCHEDULER_PLACEMENT_LOOKAHEAD": Removal(
+        "0.2", "leave it out: a worker leaves at most 8 requests to others"
     ),
     "SIGNALBOX_SCHEDULER_PREFILL_HAND_OFF=conditional": Removal(
         "0.2", "use always, which is the default, or never"
@@ -36,6 +59,13 @@ REMOVED: Mapping[str, Removal] = {
     ),
     "SIGNALBOX_TRACE_DIR": Removal(
         "0.2", "send spans to a viewer: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT (docs/operations.md, Traces)"
+    ),
+    "SIGNALBOX_WORKER_SIM_ACCEPTANCE": Removal("0.2", "leave it out: 0.7 of the simulated drafts are right"),
+    "SIGNALBOX_WORKER_SIM_CONTEXT_MS": Removal(
+        "0.2", "use SIGNALBOX_WORKER_SIM_TOKEN_MS or SIGNALBOX_WORKER_SIM_BASE_MS"
+    ),
+    "SIGNALBOX_WORKER_SIM_LANES": Removal(
+        "0.2", "use SIGNALBOX_WORKER_PIPELINE_PARALLEL with a model; the simulated model has one stage"
     ),
     "SIGNALBOX_WORKER_TRANSFER_CHANNELS=nixl": Removal("0.2", "use shared-memory or tcp"),
     "extra nixl": Removal("0.2", "the channels shared-memory and tcp need no extra"),

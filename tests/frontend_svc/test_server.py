@@ -86,8 +86,8 @@ async def test_a_port_in_use_is_one_sentence(face: str) -> None:
 
 
 def test_settings() -> None:
-    settings = config.load(FrontendSettings, ["--model", "/m", "--queue-s", "1", "--max-stop-strings=3"])
-    assert (settings.model, settings.queue_s, settings.limits.max_stop_strings) == (Path("/m"), 1, 3)
+    settings = config.load(FrontendSettings, ["--model", "/m", "--queue-s", "1", "--max-messages=3"])
+    assert (settings.model, settings.queue_s, settings.limits.max_messages) == (Path("/m"), 1, 3)
     for bad in (["--http", "8000"], ["--scheduler", "host:99999"], ["--replay-limit", "-1"]):
         with pytest.raises(StartupError, match=bad[0]):
             config.load(FrontendSettings, bad)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_SKIPS = 16
+"""Steps of other workers that may leave a request to its worker: a bound where many short steps pass in the time."""
+
 
 @dataclass(slots=True)
 class Affinity:
@@ -18,11 +21,11 @@ class Affinity:
     num_times_left: int = 0
     """Steps of other workers that left the request to it."""
 
-    def holds(self, now: float, most_times: int) -> bool:
-        """The worker may still be waited for: it has been looked for, and neither time nor `most_times` are over."""
+    def holds(self, now: float) -> bool:
+        """The worker may still be waited for: it has been looked for, and neither its time nor `MAX_SKIPS` are over."""
         return (
             self.worker_id is not None
             and self.until is not None
             and now < self.until
-            and self.num_times_left < most_times
+            and self.num_times_left < MAX_SKIPS
         )

@@ -11,6 +11,8 @@ from scheduler_svc.core.roles.prompts import has_roles, rivals_for_prompt
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.bursts import num_due
 
+LOOKAHEAD = 8
+"""Waiting requests that a worker may leave to others before it looks no further: bounds the work of a step."""
 FEWER = 2
 """Requests that a worker has to have fewer to be waited for."""
 
@@ -24,7 +26,7 @@ def candidates(
     continuation: Continuation,
 ) -> Iterator[Request]:
     """The waiting requests that `worker`, whose step is being built, should take, in order. After
-    `placement_lookahead` requests that it leaves to others it looks no further."""
+    `LOOKAHEAD` requests that it leaves to others it looks no further."""
     left = 0
     by_roles = has_roles(worker, others)
     for request in waiting:
@@ -37,14 +39,14 @@ def candidates(
             rivals = _by_roles(worker, rivals or (), request, config)
             if rivals is None:
                 left += 1
-                if left >= config.placement_lookahead:
+                if left >= LOOKAHEAD:
                     return
                 continue
         if not rivals or _should_take(worker, rivals, request, config, now):
             yield request
             continue
         left += 1
-        if left >= config.placement_lookahead:
+        if left >= LOOKAHEAD:
             return
 
 
@@ -97,7 +99,7 @@ def _preferred(
     if affinity.until is None:
         affinity.until = now + config.affinity_wait_ms / 1e3
         affinity.worker_id = _best_prefix([worker, *others], request, config)
-    if not affinity.holds(now, config.affinity_max_skips):
+    if not affinity.holds(now):
         affinity.worker_id = None
         return None
     best = next((w for w in (worker, *others) if w.info.worker_id == affinity.worker_id and w.attached), None)

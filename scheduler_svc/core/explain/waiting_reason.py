@@ -99,7 +99,7 @@ def _of_new(core: Scheduler, worker: Worker, request: Request, order: Order) -> 
 
 def _favourite(request: Request, able: Sequence[Worker], core: Scheduler, now: float) -> Worker | None:
     """The worker that it is left for at present."""
-    if not request.affinity.holds(now, core.config.affinity_max_skips):
+    if not request.affinity.holds(now):
         return None
     return next((worker for worker in able if worker.info.worker_id == request.affinity.worker_id), None)
 

@@ -76,14 +76,12 @@ class SimTiming:
 
     base_ms: float = 0.0
     per_token_ms: float = 0.0
-    per_context_ms: float = 0.0
     copy_ms_per_block: float = 0.0
     """Milliseconds to copy a block between device and host tier."""
 
     def seconds(self, batch: Batch) -> float:
         """How long `batch` takes, in seconds."""
-        context = int(batch.seq_lens.sum()) if self.per_context_ms else 0
-        return (self.base_ms + self.per_token_ms * len(batch.token_ids) + self.per_context_ms * context) / 1e3
+        return (self.base_ms + self.per_token_ms * len(batch.token_ids)) / 1e3
 
 
 def make_caches(
