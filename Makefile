@@ -16,6 +16,9 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 STAMP := .venv/.installed
 # Where a machine forbids to cache bytecode, each process of the tests rewrites all their asserts again (10 s of a core).
 export PYTHONDONTWRITEBYTECODE :=
+# make test runs what has changed since the merge base with origin/main, or since a commit: make test SINCE=v0.1.0
+SINCE ?=
+ALL ?=
 
 .PHONY: help install lock sbom images up test test-all lint soak rehearse figures protos wheels clean
 
@@ -55,8 +58,8 @@ images:  ## run the stages of the Dockerfile in directories, without an engine (
 up: install  ## start the ring with the demo model; options in ARGS, e.g. make up ARGS="--workers 2"
 	@exec $(BIN)/signalbox up $(ARGS)
 
-test: install  ## every part tested once, in minutes; options in ARGS, e.g. make test ARGS="tests/signalbox -n 0"
-	@$(PYTEST) -m "not slow" $(ARGS)
+test: install  ## what the change reaches, all in a fresh clone or with ALL=1; options: make test ARGS="tests/k8s -n 0"
+	@$(PYTEST) -m "not slow" $(if $(ALL),,--reach=$(SINCE)) $(ARGS)
 
 test-all: install  ## all tests, with those that take long: what .ci/run calls
 	@$(PYTEST) $(ARGS)

@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from tests import costs
+from tests import costs, selection
 from tests.pairs import ALL_COMBINATIONS, covering, numbered
 from tests.zygote import plugin
 
@@ -68,11 +68,13 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     costs.add_option(parser)
     plugin.add_option(parser)
+    selection.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     costs.register(config)
     config.pluginmanager.register(plugin.Zygotes(config))
+    selection.register(config)
     if not hasattr(config, "workerinput"):  # the one process that reports
         config.pluginmanager.register(Failures(config))
 
