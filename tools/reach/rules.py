@@ -28,6 +28,7 @@ DATA: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("k8s/*", ("tests/k8s/*", "tests/monitoring/*")),
     ("Dockerfile", ("tests/k8s/*",)),
     (".dockerignore", ("tests/k8s/*",)),
+    ("tests/public_names.txt", ()),
     ("tests/*", (NEAREST,)),
     ("frontend_svc/*", (NEAREST,)),
     ("scheduler_svc/*", (NEAREST,)),
