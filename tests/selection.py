@@ -69,7 +69,9 @@ def why_all(config: pytest.Config) -> str:
 def names_tests(config: pytest.Config) -> bool:
     """Whether the command line says which tests it wants."""
     return bool(
-        config.args_source is pytest.Config.ArgsSource.ARGS or config.option.keyword or config.option.lf
+        config.args_source is pytest.Config.ArgsSource.ARGS
+        or config.option.keyword
+        or getattr(config.option, "lf", False)
     )
 
 
@@ -81,14 +83,21 @@ def is_narrowed(config: pytest.Config) -> bool:
     )
 
 
+def cache_of(config: pytest.Config) -> pytest.Cache | None:
+    """The cache of pytest; None where it is switched off."""
+    return getattr(config, "cache", None)
+
+
 def complete_run(config: pytest.Config) -> dict[str, Any]:
     """The record of the last run of all tests; empty: none."""
-    return dict((config.cache and config.cache.get(COMPLETE, None)) or {})
+    cache = cache_of(config)
+    return dict((cache and cache.get(COMPLETE, None)) or {})
 
 
 def last_failed(config: pytest.Config) -> set[str]:
     """Files with tests that have failed and not passed since."""
-    names = config.cache.get("cache/lastfailed", {}) if config.cache else {}
+    cache = cache_of(config)
+    names = cache.get("cache/lastfailed", {}) if cache else {}
     return {str(name).partition("::")[0] for name in names}
 
 
@@ -174,11 +183,11 @@ class Record:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Failures do not matter: their files run until they pass."""
-        config = self._config
+        config, cache = self._config, cache_of(self._config)
         is_cut = bool(
             session.shouldstop or session.shouldfail or config.option.maxfail or config.option.collectonly
         )
         is_part = config.pluginmanager.has_plugin(CHOSEN) or names_tests(config) or is_narrowed(config)
         has_run = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        if config.cache and has_run and not is_cut and not is_part:
-            config.cache.set(COMPLETE, {"commit": head_of(config.rootpath), "tests": self._counts})
+        if cache and has_run and not is_cut and not is_part:
+            cache.set(COMPLETE, {"commit": head_of(config.rootpath), "tests": self._counts})
