@@ -115,7 +115,10 @@ SUBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "signalbox/links/rpc.py",
         ),
     ),
-    ("tests/frontend_svc/access/test_keys.py", ("signalbox/cli/commands/machine/key.py", "signalbox/api_keys.py")),
+    (
+        "tests/frontend_svc/access/test_keys.py",
+        ("signalbox/cli/commands/machine/key.py", "signalbox/api_keys.py"),
+    ),
     ("tests/frontend_svc/access/test_shared_limits.py", ("scheduler_svc/*/budgets*",)),
     (
         "tests/frontend_svc/api/test_client_certificates.py",
