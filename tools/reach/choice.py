@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tools.packages import PRODUCT
 from tools.reach.graph import Graph, mirrors
-from tools.reach.rules import PRODUCT, SMOKE, is_about, is_always_run, stand_ins
+from tools.reach.rules import SMOKE, is_about, is_always_run, stand_ins, subjects_of
 from tools.reach.tree import Tree
 
 
@@ -49,7 +50,8 @@ def reached(graph: Graph, files: Iterable[str]) -> set[str]:
     files = frozenset(files)
     found = graph.users_of(files)
     for service in PRODUCT:
-        found |= {path for path in graph.users_of(files, service) if mirrors(path, service)}
+        users = {path for path in graph.users_of(files, service) if mirrors(path, service)}
+        found |= {path for path in users if subjects_of(path) is None}
     about = {test for test in graph.tests if any(is_about(test, path) for path in files)}
     return (found | about) & set(graph.tests)
 

@@ -10,13 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from tools.reach.rules import PRODUCT, is_root
+from tools.packages import PRODUCT
+from tools.reach.rules import is_root
 from tools.reach.source import Source
 from tools.reach.tree import Tree
 
 TEST = re.compile(r"tests/(.*/)?test_[^/]*\.py")
-RULES = "tools/reach/"
-"""Its tables name files that it does not read."""
+NAMES_NOTHING = ("tools/reach/", "tests/zygote/")
+"""Folders that all tests use, and whose strings name what some of them start or read; their imports count."""
 
 
 class Graph:
@@ -32,7 +33,8 @@ class Graph:
             for other in self._named(path, source):
                 self._add(path, other)
             for program in self._programs(source):
-                if _top(path) == "tests":  # a service that names itself does not start itself
+                # A service that names itself does not start itself.
+                if _top(path) == "tests" and not path.startswith(NAMES_NOTHING):
                     self._add(path, program)
         self.tests = sorted(path for path in self._sources if TEST.fullmatch(path))
 
@@ -66,6 +68,12 @@ class Graph:
     def _named(self, path: str, source: Source) -> Iterator[str]:
         for name in source.imports:
             yield from self._module(name)
+        if not path.startswith(NAMES_NOTHING):
+            yield from self._in_strings(path, source)
+        if path.startswith("tests/"):
+            yield from self._conftests(PurePosixPath(path).parent, path, source)
+
+    def _in_strings(self, path: str, source: Source) -> Iterator[str]:
         for text in source.modules:
             if text.endswith("."):  # import_module(f"package.{name}")
                 prefix = text.replace(".", "/")
@@ -73,13 +81,10 @@ class Graph:
             elif "." in text:
                 yield from self._module(text.partition(":")[0])
         folder = PurePosixPath(path).parent
-        if not path.startswith(RULES):
-            for text in source.files:
-                yield from self._at(folder, text, can_be_folder="/" in text)
-            for text in source.folders:
-                yield from self._at(folder, text, can_be_folder=True)
-        if path.startswith("tests/"):
-            yield from self._conftests(folder, path, source)
+        for text in source.files:
+            yield from self._at(folder, text, can_be_folder="/" in text)
+        for text in source.folders:
+            yield from self._at(folder, text, can_be_folder=True)
 
     def _module(self, name: str) -> Iterator[str]:
         """The file of the longest beginning of `name` that is a module, and what is run on the way to it."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.packages import PRODUCT
 from tools.reach.choice import choose, is_source
 from tools.reach.graph import TEST
-from tools.reach.rules import PRODUCT
 from tools.reach.tree import git, read_commit
 
 WORDS = re.compile(
