@@ -19,7 +19,7 @@ from tests.zygote.order import Order, send_order
 from tools import packages
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = tuple(package.name for package in packages.PACKAGES if package.is_product)
+PACKAGES = packages.PRODUCT
 PADDING = "-" * 16384
 """Room for the command line of a fork, which is written over that of the zygote."""
 _LIBRARIES = (
