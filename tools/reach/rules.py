@@ -136,7 +136,6 @@ SUBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("tests/monitoring/*", ("*/metrics.py", "signalbox/telemetry/*")),
     ("tests/simulation/*", ("frontend_svc/links/*", "frontend_svc/requests/sessions/*")),
-    ("tests/worker_svc/runner/cpu/shipped/*", ("tools/wheels.py", "signalbox/cli/ring/*")),
     (
         "tests/telemetry/*",
         ("signalbox/telemetry/*", "*/metrics.py", "*/spans.py", "signalbox/runtime/logs.py"),
