@@ -99,10 +99,6 @@ class SchedulerConfig(BaseModel):
     beside the steps; fewer are made within its step. 0: all are."""
     max_handoffs_per_worker: NonNegativeInt = 4
     """Requests that a worker that drains hands over to others at a time. 0: it hands over none by itself."""
-    rebalance: bool = False
-    """Hand requests over from workers that are slow, full or hot to others that have room."""
-    rebalance_after_s: PositiveFloat = 1.0
-    """How long a worker has to be full or hot before something is moved, in seconds."""
     rebalance_pause_s: PositiveFloat = 30.0
     """How long a request that was moved unasked stays where it is, in seconds."""
     resume_elsewhere: bool = False
@@ -110,9 +106,6 @@ class SchedulerConfig(BaseModel):
     prefill_hand_off: Literal["always", "never"] = "always"
     """Whether requests are handed over, after their prompts, to workers whose role is to decode. Without roles nothing
     moves."""
-    handoff_blocks_per_s: PositiveFloat = 2000.0
-    """Blocks that travel from one worker to another per second, for the policies above: bytes per second over bytes
-    per block."""
     pull_prefixes: bool = True
     """Read the cached beginning of a prompt from a worker that is busy, or drains, where that is sooner than computing
     it: between workers that hand over (their setting hand_off)."""

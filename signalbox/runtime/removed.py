@@ -45,6 +45,9 @@ REMOVED: Mapping[str, Removal] = {
     "SIGNALBOX_SCHEDULER_AFFINITY_MAX_SKIPS": Removal(
         "0.2", "leave it out, or set SIGNALBOX_SCHEDULER_AFFINITY_WAIT_MS; at most 16 steps leave a request"
     ),
+    "SIGNALBOX_SCHEDULER_HANDOFF_BLOCKS_PER_S": Removal(
+        "0.2", "leave it out: only rebalance and the prediction of roles used it"
+    ),
     "SIGNALBOX_SCHEDULER_LEASE=etcd": Removal(
         "0.2", "use file:PATH on one host, or kubernetes:NAMESPACE/NAME"
     ),
@@ -57,6 +60,10 @@ REMOVED: Mapping[str, Removal] = {
     "SIGNALBOX_SCHEDULER_PREFILL_WAIT_S": Removal(
         "0.2", "leave it out: a prompt waits for workers of its role while they have room for it"
     ),
+    "SIGNALBOX_SCHEDULER_REBALANCE": Removal(
+        "0.2", "leave it out: requests of a slow worker move when workers that are well have room for them"
+    ),
+    "SIGNALBOX_SCHEDULER_REBALANCE_AFTER_S": Removal("0.2", "leave it out: only rebalance used it"),
     "SIGNALBOX_TRACE_DIR": Removal(
         "0.2", "send spans to a viewer: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT (docs/operations.md, Traces)"
     ),

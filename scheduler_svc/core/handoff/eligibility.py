@@ -21,6 +21,11 @@ def same_layout(source: Worker, target: Worker) -> bool:
     )
 
 
+def is_full(worker: Worker) -> bool:
+    """Blocks or places are short: a request is held, or waits for blocks or a place that it had."""
+    return bool(worker.table.held) or worker.table.has_waiting
+
+
 def why_request_stays(request: Request, source: Worker) -> str:
     """Why `request`, which `source` has, cannot be handed over to anybody (HO13); empty: it can."""
     if not source.attached or source.vitals.has_left or not source.table.holds(request):

@@ -9,7 +9,6 @@ from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.cluster.identities import difference_to
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.handoff.eligibility import same_layout
 from scheduler_svc.core.liveness.evidence import Evidence, Exit, Process
 from scheduler_svc.core.liveness.rooms import Rooms
 from scheduler_svc.core.liveness.slowness import NUM_STUCK_LOOKS, Record, judge_slow
@@ -204,14 +203,7 @@ class Liveness:
         ]
 
     def _relieve(self, worker: Worker) -> None:
-        """Moves what has room on workers that are as they should be. It is told with its next step. What a slow one
-        may hand over it hands over (HO15)."""
-        others = self._workers.values()
-        may_hand_over = self._config.rebalance and any(
-            same_layout(worker, each) and each.takes_new for each in others
-        )
-        if worker.health is WorkerHealth.SLOW and may_hand_over:
-            return
+        """Moves what has room on workers that are as they should be. It is told with its next step."""
         name = worker.info.worker_id
         what = "hangs" if worker.health is WorkerHealth.HUNG else "is slow"
         moved = self._move(worker, f"worker {name} {what}", LossCause.MOVED)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.desk import HandoffDesk
 from scheduler_svc.core.handoff.drain import hand_over_drained
-from scheduler_svc.core.moves.rebalance import Rebalance
 from scheduler_svc.core.moves.resumption import resume_elsewhere
 from scheduler_svc.core.moves.step_cost import StepCost
 from scheduler_svc.core.request import Request
@@ -24,10 +23,9 @@ class HandoffPolicies:
 
     def __init__(self, config: SchedulerConfig, workers: Mapping[str, Worker], desk: HandoffDesk) -> None:
         self._config, self._workers, self._desk = config, workers, desk
-        self._rebalance = Rebalance(config, workers, desk)
         self.disaggregation = Disaggregation(config, workers, desk)
         self._costs: dict[str, StepCost] = {}
-        is_on = config.max_handoffs_per_worker and (config.rebalance or config.resume_elsewhere)
+        is_on = config.max_handoffs_per_worker and config.resume_elsewhere
         self.next_look = 0.0 if is_on else NEVER
         """Before this time there is nothing to look at, in seconds; NEVER: no policy but that of drains is in force."""
 
@@ -56,13 +54,14 @@ class HandoffPolicies:
     def look(self, now: float) -> None:
         """Begins what pays now."""
         self.next_look = now + LOOK_S
+        if self._config.resume_elsewhere:
+            self._learn_costs()
+            resume_elsewhere(self._config, self._workers, self._desk, self._costs, now)
+        if self._follows_roles:
+            self.disaggregation.look(now)
+
+    def _learn_costs(self) -> None:
         for name in self._costs.keys() - self._workers.keys():
             del self._costs[name]
         for name, worker in self._workers.items():
             self._costs.setdefault(name, StepCost()).look(worker)
-        if self._config.resume_elsewhere:
-            resume_elsewhere(self._config, self._workers, self._desk, self._costs, now)
-        if self._config.rebalance:
-            self._rebalance.look(self._costs, now)
-        if self._follows_roles:
-            self.disaggregation.look(now)

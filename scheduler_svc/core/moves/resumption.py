@@ -1,4 +1,4 @@
-"""Preempted requests, and those that wait for their grammar or for blocks behind it, start elsewhere (HO17)."""
+"""Preempted requests, and those that wait for their grammar or for blocks behind it, start elsewhere (HO15)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.desk import HandoffDesk
 from scheduler_svc.core.handoff.drain import MAX_LOOKED_AT, best_target
-from scheduler_svc.core.handoff.eligibility import same_layout, why_request_stays
-from scheduler_svc.core.moves.price import num_left
-from scheduler_svc.core.moves.rebalance import is_full
+from scheduler_svc.core.handoff.eligibility import is_full, same_layout, why_request_stays
 from scheduler_svc.core.moves.step_cost import StepCost
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
@@ -81,6 +79,12 @@ def _has_blocks(target: Worker, count: int, config: SchedulerConfig) -> bool:
 def num_tokens(worker: Worker, slot: int) -> int:
     """Known tokens of `slot`, which has no blocks."""
     return int(worker.table.num_prompt[slot] + worker.table.num_output[slot])
+
+
+def num_left(worker: Worker, slot: int) -> int:
+    """Output tokens that the request of `slot` may still have."""
+    table = worker.table
+    return int(table.limit[slot] - table.num_prompt[slot] - table.num_output[slot])
 
 
 def until_next_end_s(worker: Worker) -> float:

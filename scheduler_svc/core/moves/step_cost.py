@@ -48,8 +48,3 @@ class StepCost:
         if variance < MIN_SPREAD:
             return 0.0
         return float(max((products / weight - tokens * seconds / weight**2) / variance, 0.0))
-
-    @property
-    def step_s(self) -> float:
-        """Seconds of a mean step; 0: not known."""
-        return float(self._sums[2] / self._sums[0]) if self._num_looks >= MIN_LOOKS else 0.0

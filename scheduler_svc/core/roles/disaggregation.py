@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.desk import HandoffDesk
 from scheduler_svc.core.handoff.drain import MAX_LOOKED_AT, best_target
-from scheduler_svc.core.handoff.eligibility import same_layout, why_request_stays
-from scheduler_svc.core.moves.rebalance import is_full
+from scheduler_svc.core.handoff.eligibility import is_full, same_layout, why_request_stays
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.state import RUNNING
 from scheduler_svc.core.slots.worker import Worker

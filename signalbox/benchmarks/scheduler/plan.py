@@ -74,11 +74,8 @@ def make_plan(args: argparse.Namespace) -> Plan:
         enable_prefix_caching=not args.no_prefix_caching,
         just_in_time_steps=not args.eager,
         side_copy_blocks=args.side_copy_blocks,
-        rebalance=args.rebalance,
-        rebalance_after_s=args.rebalance_after_s,
         resume_elsewhere=args.resume_elsewhere,
         prefill_hand_off=args.prefill_hand_off,
-        handoff_blocks_per_s=args.bandwidth_gb_s * 1e9 / args.block_bytes,
     )
     scheduler = Scheduler(config, epoch=1, now=0.0)
     timing = Timing(args.base_ms / 1e3, args.token_ms / 1e3, args.context_ms / 1e3, args.copy_ms / 1e3)
@@ -104,7 +101,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         args.slow,
     )
     plan = Plan(scheduler, workers, load, random.Random(args.seed))
-    if args.rebalance or args.resume_elsewhere or args.roles:
+    if args.resume_elsewhere or args.roles:
         plan.transfers = Transfers(
             workers, args.block_bytes, args.bandwidth_gb_s * 1e9, args.latency_ms / 1e3
         )
@@ -221,8 +218,6 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="WORKER:SECONDS:FACTOR",
         help="it becomes slow",
     )
-    add("--rebalance", action="store_true", help="slow, full and hot workers hand requests over")
-    add("--rebalance-after-s", type=float, default=SchedulerConfig().rebalance_after_s)
     add("--resume-elsewhere", action="store_true", help="preempted requests are handed over")
     add(
         "--roles",
