@@ -82,6 +82,10 @@ REMOVED: Mapping[str, Removal] = {
     "signalbox up --trace": Removal(
         "0.2", "set OTEL_EXPORTER_OTLP_TRACES_ENDPOINT for it (docs/operations.md, Traces)"
     ),
+    "trial of one sequence in 16 (CK8)": Removal(
+        "0.2",
+        "the end of a sequence goes last; that of its prompt with SIGNALBOX_WORKER_CHECKPOINTS_OF_PROMPTS_ONLY",
+    ),
 }
 """Removed names, sorted. The form of a name says what it was:
 

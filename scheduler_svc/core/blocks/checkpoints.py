@@ -22,10 +22,6 @@ from signalbox.protocol.block_groups import StateGroup
 from signalbox.protocol.columns import HOST_BIT
 
 NO_CHECKPOINT = -1
-MOST_HITS = 64
-"""Hits are halved when there are more: what callers did long ago does not count."""
-TRIAL = 16
-"""One slot in so many is treated as if callers did the other thing, so that a change shows."""
 
 
 class Kind(IntEnum):
@@ -82,9 +78,6 @@ class Checkpoints:
         self._kinds = np.zeros(group.num_checkpoints, np.uint8)
         self._saved_kinds = np.zeros(group.num_host_checkpoints, np.uint8)
         """Where each checkpoint of the host tier was made."""
-        self._num_hits = dict.fromkeys(Kind, 0)
-        """How many requests have gone on from each kind, lately."""
-        self._num_prompts = 0
         self.leaving: list[int] = []
         """Slots that have ended, or were preempted, whose last boundary is to be kept with the delta that says so."""
         self.making: dict[int, Chunk] = {}
@@ -142,24 +135,14 @@ class Checkpoints:
 
     # -- a slot runs --
 
-    def start(
-        self, slot: int, position: int, checkpoint: int, *, is_kept: bool, is_resumed: bool = False
-    ) -> None:
-        """A slot without blocks begins, or goes on from a checkpoint, which it holds already, at `position`;
-        `is_resumed`: from what it was when it lost them."""
+    def start(self, slot: int, position: int, checkpoint: int, *, is_kept: bool) -> None:
+        """A slot without blocks begins, or goes on from a checkpoint, which it holds already, at `position`."""
         self.forget_slot(slot)
         self.is_kept[slot], self.kept[slot] = is_kept, position
         if checkpoint == NO_CHECKPOINT:
             return
         self.counts.num_used += 1
         self.origins[slot] = self._last[slot] = self._holding(checkpoint)
-        if not is_resumed:
-            self._count_hit(Kind(int(self._kinds[checkpoint])))
-
-    def _count_hit(self, kind: Kind) -> None:
-        self._num_hits[kind] += 1
-        if self._num_hits[kind] > MOST_HITS:
-            self._num_hits = {each: count // 2 for each, count in self._num_hits.items()}
 
     def want(self, slot: int, position: int, *, is_shared: bool) -> None:
         """The state of `slot` behind so many tokens, which no chunk has been sent for, is to be kept."""
@@ -189,8 +172,7 @@ class Checkpoints:
     def keep_from(self, old: Checkpoints) -> None:
         """The process has its checkpoints yet, and `old.pool` says that nobody holds one. What was being written has no
         name, and nobody will say one."""
-        self.pool, self._kinds, self._num_hits = old.pool, old._kinds, old._num_hits
-        self._saved_kinds = old._saved_kinds
+        self.pool, self._kinds, self._saved_kinds = old.pool, old._kinds, old._saved_kinds
 
     def follow(self, copies: list[BlockCopy]) -> None:
         """Checkpoints are copied to the host tier, or back: where they were made stays known."""
@@ -269,8 +251,8 @@ class Checkpoints:
             self._follow(slot, checkpoint, position)
 
     def _follow(self, slot: int, checkpoint: int, position: int) -> None:
-        """The slot has a new checkpoint. Of its own ones, one is kept as long as others: the last, or the prompt's if
-        that is where callers go on."""
+        """The slot has a new checkpoint. Of its own, one is kept as long as others: the last, or the prompt's where
+        those of prompts alone are kept."""
         if position <= self.kept[slot]:
             return
         self.kept[slot] = position
@@ -278,11 +260,7 @@ class Checkpoints:
         if kind == Kind.PARTING:
             return
         before, self._last[slot] = self._last.get(slot), self._holding(checkpoint)
-        if kind == Kind.PROMPT:
-            self._num_prompts += 1
-        to_prompts = self.group.prompts_only or (
-            (self._num_hits[Kind.PROMPT] > self._num_hits[Kind.END]) != (self._num_prompts % TRIAL == 0)
-        )
+        to_prompts = self.group.prompts_only
         if kind == Kind.PROMPT and not to_prompts:
             self.pool.demote(checkpoint)
         if before is None or not self._is_valid(before) or self._kinds[before.checkpoint] == Kind.PARTING:

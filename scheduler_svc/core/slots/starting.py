@@ -48,9 +48,9 @@ def _take_found(worker: Worker, tier: Tier, found: Found, prefix: Prefix, step: 
 def _start_states(
     worker: Worker, checkpoints: Checkpoints, slot: int, prefix: Prefix, checkpoint: int, *, is_kept: bool
 ) -> None:
-    table, is_resumed = worker.table, worker.request(slot).history.num_preemptions > 0
+    table = worker.table
     position = prefix.num_blocks * table.block_size
-    checkpoints.start(slot, position, checkpoint, is_kept=is_kept, is_resumed=is_resumed)
+    checkpoints.start(slot, position, checkpoint, is_kept=is_kept)
     num_known = int(table.num_prompt[slot] + table.num_output[slot])
     checkpoints.want_ends(slot, num_known, prefix.branch)
 

@@ -328,9 +328,7 @@ def test_a_process_that_says_hello_again_has_its_checkpoints_yet() -> None:
     pool = states_of(new).pool
     pool.check_integrity([])
     assert (pool.num_cached, pool.num_free) == (1, 7)
-    assert states_of(new)._num_hits[Kind.PROMPT] == 1, "the second's"
-    states_of(new).start(0, BOUNDARY, 0, is_kept=True)
-    assert states_of(new)._num_hits[Kind.PROMPT] == 2, "it is known where it was made"
+    assert states_of(new)._kinds[0] == Kind.PROMPT, "it is known where it was made"
 
 
 def kept(states: Checkpoints, slot: int, position: int, number: int, *, is_shared: bool = False) -> int:
@@ -368,16 +366,15 @@ def test_a_place_that_was_given_to_another_state_is_no_slot_s_any_more() -> None
     assert not states._is_valid(states._last[0])
 
 
-def test_where_callers_go_on_from_prompts_these_are_kept() -> None:
-    """CK8: as those do that leave out what was reasoned."""
-    states = Checkpoints(StateGroup(BOUNDARY, 4), 4, 4)
+@pytest.mark.parametrize("prompts_only", [False, True])
+def test_a_prompt_s_end_goes_first_unless_prompts_alone_count(prompts_only: bool) -> None:
+    """CK8, CK11: whatever callers have gone on from before."""
+    states = Checkpoints(StateGroup(BOUNDARY, 4, prompts_only=prompts_only), 4, 4)
     states.start(0, 0, NO_CHECKPOINT, is_kept=True)
     prompt, last = kept(states, 0, 8, 2), kept(states, 0, 0, 3)
-    assert int(states.pool.next_blocks(3)[-1]) == prompt
     states.start(1, 8, prompt, is_kept=True)
     states.release(prompt)
-    assert states._num_hits[Kind.PROMPT] == 1
     states.start(2, 0, NO_CHECKPOINT, is_kept=True)
     prompt, last = kept(states, 2, 8, 5), kept(states, 2, 0, 6)
     order = states.pool.next_blocks(4).tolist()
-    assert order.index(last) < order.index(prompt)
+    assert (order.index(last) < order.index(prompt)) is prompts_only
