@@ -67,6 +67,9 @@ class WorkerSettings(MetricsSettings):
     """The device on which the model runs."""
     attention: Literal["auto", "triton"] = "auto"
     """auto: Triton's kernels on a GPU, compiled ones on the CPU. triton: refused where it cannot run."""
+    allow_slow_kernels: bool = False
+    """On a GPU where Triton is missing or cannot launch a kernel, attention runs row by row, some 50 times as slow.
+    Unset: the worker does not start there."""
     threads: int | None = Field(None, ge=1)
     """Most CPU threads of the model; steps of few tokens may take fewer. Unset: one for each physical
     core, or what a quota allows; one less where the services would have none left. The log says why."""
@@ -176,6 +179,11 @@ class WorkerSettings(MetricsSettings):
     sim_crash_token: int | None = Field(None, ge=0)
     """Sim runner: a step that computes a part of a prompt with this token in that part kills the process by SIGSEGV.
     Unset: none does."""
+
+    @property
+    def kernels(self) -> str:
+        """`attention` for the runner: `any` where slow kernels are allowed."""
+        return "any" if self.allow_slow_kernels and self.attention == "auto" else self.attention
 
     @property
     def plaintext_addresses(self) -> tuple[str, ...]:
@@ -327,6 +335,8 @@ class WorkerSettings(MetricsSettings):
             raise ValueError(
                 f"{flag_of(chosen[0])} is for the torch runner; --num-blocks sizes the simulated cache"
             )
+        if self.device == "cpu" and self.allow_slow_kernels:
+            raise ValueError("--allow-slow-kernels is for --device cuda")
         if self.device == "cpu" and self.gpu_memory_utilization is not None:
             raise ValueError(
                 "--gpu-memory-utilization is for --device cuda; on the CPU set --kv-cache-memory"

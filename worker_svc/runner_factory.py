@@ -113,7 +113,7 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     if settings.device == "cuda" or settings.attention == "triton":
         from worker_svc.runner.cuda.runner import CudaRunner  # noqa: PLC0415
 
-        runner_class = partial(CudaRunner, attention=settings.attention)
+        runner_class = partial(CudaRunner, attention=settings.kernels)
     return _made_by(runner_class, settings)
 
 
@@ -130,7 +130,7 @@ def _leading(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         with starting_group(own) as (leader, split):
             runner_class = LeadingRunner if split.num_stages == 1 else PipelineRunner
             return _made_by(
-                partial(runner_class, leader=leader, split=split, attention=settings.attention),
+                partial(runner_class, leader=leader, split=split, attention=settings.kernels),
                 own,
                 device=split.device,
             )
@@ -147,7 +147,7 @@ def make_following_runner(settings: WorkerSettings, split: Split) -> FollowingRu
 
     runner_class = FollowingRunner if split.num_stages == 1 else FollowingStage
     runner, _ = _made_by(
-        partial(runner_class, split=split, attention=settings.attention),
+        partial(runner_class, split=split, attention=settings.kernels),
         settings,
         has_drafter=False,
         device=split.device,

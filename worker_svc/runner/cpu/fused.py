@@ -120,13 +120,13 @@ class JoinedAttention(nn.Module):
         super().__init__()
         self.layer_idx: int = attn.layer_idx
         self._kernels = kernels
-        self._projections = known_projections(attn)
-        self._dim, self._num_heads = self._projections.dim, self._projections.num_heads
+        parts = known_projections(attn)  # not kept: the joined weights would be in memory twice
+        self._dim, self._num_heads, self._num_kv_heads = parts.dim, parts.num_heads, parts.num_kv_heads
         self._family = attention_family(attn) or Family()
         self._clip: float | None = attn.config.clip_qkv if self._family.is_clipped else None
         self._is_rotated = is_rotated(attn)
         self._whole_norms: list[tuple[slice, Any]] = []
-        self._norms = self._take_norms(attn, fuse_norm)
+        self._norms = self._take_norms(attn, fuse_norm, is_ordered=parts.order is not None)
         self._value_norm = getattr(attn, "v_norm", None)
         self._scores = Scores(
             scaling=attn.scaling,
@@ -137,8 +137,9 @@ class JoinedAttention(nn.Module):
         )
         self._growth = growth_of(attn)
 
-    def _take_norms(self, attn: Any, fuse_norm: Callable[[Any], Any]) -> dict[str, Any]:
-        """What the kernel is told of norms of single heads; norms of all heads at once are kept aside."""
+    def _take_norms(self, attn: Any, fuse_norm: Callable[[Any], Any], *, is_ordered: bool) -> dict[str, Any]:
+        """Arguments of the kernel for norms of single heads; norms of all heads at once are kept aside. is_ordered: the
+        heads' outputs are put into another order, which no norm of theirs is."""
         if hasattr(
             attn, "qk_norm"
         ):  # without weights, so that it is the same ahead of the rotation as behind it
@@ -147,10 +148,10 @@ class JoinedAttention(nn.Module):
         norms = [getattr(attn, name, None) for name in ("q_norm", "k_norm")]
         if norms == [None, None]:
             return {}
-        if self._projections.order is not None or not all(is_rms_norm(norm) for norm in norms):
+        if is_ordered or not all(is_rms_norm(norm) for norm in norms):
             raise NotFusableError("its norms are not those that the kernel knows")
         query, key = (fuse_norm(norm) for norm in norms)
-        widths = self._num_heads * self._dim, self._projections.num_kv_heads * self._dim
+        widths = self._num_heads * self._dim, self._num_kv_heads * self._dim
         lengths = len(query.weight), len(key.weight)
         if lengths != (self._dim, self._dim):
             if lengths != widths:
@@ -181,7 +182,7 @@ class JoinedAttention(nn.Module):
         for columns, norm in self._whole_norms:
             qkv[:, columns] = norm(qkv[:, columns])
         if self._value_norm is not None:
-            values = qkv.view(len(qkv), -1, self._dim)[:, self._num_heads + self._projections.num_kv_heads :]
+            values = qkv.view(len(qkv), -1, self._dim)[:, self._num_heads + self._num_kv_heads :]
             values.copy_(self._value_norm(values))
         cosines, sines = (part.to(qkv.dtype) for part in self._angles(position_embeddings))
         self._kernels.rope_and_write(
@@ -228,7 +229,7 @@ class FusedAttention(JoinedAttention):
         if attn.head_dim > LARGEST_HEAD:
             raise NotFusableError("its heads are larger than the kernel takes")
         super().__init__(attn, kernels, lambda norm: FusedNorm(norm, kernels))
-        parts = self._projections
+        parts = known_projections(attn)
         self.qkv_proj = pack_layers(kernels, *parts.inputs, order=parts.order)
         self.o_proj = pack_layers(kernels, parts.out)
 

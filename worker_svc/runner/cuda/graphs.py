@@ -98,9 +98,10 @@ class DecodeStep:
 class CapturedStep:
     """A `DecodeStep` as a graph: one launch for all kernels."""
 
-    def __init__(self, step: DecodeStep, capture: Capture) -> None:
+    def __init__(self, step: DecodeStep, capture: Capture, into: Results | None = None) -> None:
+        """into: results of a larger captured step, where these are written too; None: it keeps results of its own."""
         self._step = step  # owns tensors that each replay reads
-        self._replay, self._results = capture(step.run)
+        self._replay, self.results = capture(step.run if into is None else lambda: copied(step.run(), into))
 
     @property
     def inputs(self) -> StepInputs:
@@ -110,7 +111,15 @@ class CapturedStep:
     def run(self) -> Results:
         """Runs the step as `DecodeStep.run` does; the next run of any size overwrites the results."""
         self._replay()
-        return self._results
+        return self.results
+
+
+def copied(results: Results, into: Results) -> Results:
+    """Copies results of as many rows as they have to the first rows of others; returns those rows."""
+    rows = tuple(whole[: len(part)] for part, whole in zip(results, into, strict=True))
+    for part, row in zip(results, rows, strict=True):
+        row.copy_(part)
+    return rows
 
 
 class DecodeSteps:
@@ -144,16 +153,20 @@ class DecodeSteps:
     def capture(self, capture: Capture) -> None:
         """Captures all, the largest first, so that the others find its memory; they never run at the same time.
 
+        All write their results where the largest does: logits of each size would take as much as 800 MB.
+
         Without a graph a step runs all the same, launch by launch. A size for whose graph there is no memory, or no
         resources of the device, costs that graph alone; where a step waits for the device no size has a graph. Both are
         logged once.
         """
         failed: dict[int, Exception] = {}
+        largest: Results | None = None
         for size in sorted(self._sizes, reverse=True):
             step = self._steps[size]
             assert isinstance(step, DecodeStep)
             try:
-                self._steps[size] = CapturedStep(step, capture)
+                captured = self._steps[size] = CapturedStep(step, capture, largest)
+                largest = captured.results if largest is None else largest
             except Exception as error:  # of CUDA, of Triton, or of a model's code
                 failed[size] = error
                 if not _is_scarcity(error):

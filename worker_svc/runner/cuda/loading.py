@@ -34,8 +34,8 @@ def load_for_gpu(
 ) -> tuple[LoadedModel, type[PagedBatch]]:
     """The model, with fused modules if these give the same logits, else as it is; and whose kernels read its cache.
 
-    attention: auto (Triton's kernels on a GPU, where Triton is installed) or triton. The rest is as for `TorchRunner`.
-    ModelLoadError where it cannot be served so.
+    attention: auto (Triton's kernels on a GPU), any (torch's, row by row, where Triton's cannot run) or triton (also
+    elsewhere). The rest is as for `TorchRunner`. ModelLoadError where it cannot be served so.
     """
     if quantization in ROUNDED_BITS:
         raise ModelLoadError(f"quantization {quantization} is served by the kernels of a CPU only.")
@@ -65,24 +65,31 @@ def load_for_gpu(
 
 
 def batch_class_for(attention: str, device: torch.device) -> type[PagedBatch]:
-    """Whose kernels run: Triton's, or torch's, row by row. ModelLoadError if Triton's were asked for and cannot."""
-    if attention == "auto" and device.type != "cuda":
+    """Whose kernels run: Triton's, or torch's, row by row.
+
+    attention: auto, any or triton, as for `load_for_gpu`. ModelLoadError where Triton's kernels have to run and cannot.
+    """
+    if attention != "triton" and device.type != "cuda":
         return PagedBatch
+    problem = _triton_problem(device)
+    if problem is None:
+        from worker_svc.runner.triton.batch import TritonBatch  # noqa: PLC0415 (Triton is optional)
+
+        return TritonBatch
+    if attention == "any":
+        logger.warning("%s: attention runs row by row, which is slow on a GPU.", problem)
+        return PagedBatch
+    advice = "" if attention == "triton" else " Set --allow-slow-kernels to serve without Triton's kernels."
+    raise ModelLoadError(f"{problem}.{advice}")
+
+
+def _triton_problem(device: torch.device) -> str | None:
+    """Why Triton's kernels cannot run on `device`; None: they can."""
     try:
-        from worker_svc.runner.triton.batch import TritonBatch, check_usable  # noqa: PLC0415
+        from worker_svc.runner.triton.batch import check_usable  # noqa: PLC0415
         from worker_svc.runner.triton.launch import launch_error  # noqa: PLC0415
-    except ImportError as missing:
-        if attention == "triton":
-            raise ModelLoadError(
-                "attention triton needs the package triton, which is not installed."
-            ) from missing
-        logger.warning("Triton is not installed: attention runs row by row, which is slow on a GPU.")
-        return PagedBatch
+    except ImportError:
+        return "The package triton, whose kernels a GPU needs, is not installed"
     check_usable(device)
     error = launch_error(device)
-    if error is None:
-        return TritonBatch
-    if attention == "triton":
-        raise ModelLoadError(f"attention triton cannot launch a kernel: {error}")
-    logger.warning("Triton cannot launch a kernel (%s): attention runs row by row, which is slow.", error)
-    return PagedBatch
+    return None if error is None else f"Triton cannot launch a kernel: {error}"

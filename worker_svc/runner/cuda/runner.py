@@ -79,7 +79,7 @@ class CudaRunner(TorchRunner):
     ) -> None:
         """As `TorchRunner`, whose other settings it takes.
 
-        attention: auto (Triton's kernels on a GPU, where Triton is installed) or triton.
+        attention: auto, any or triton, as for `load_for_gpu`.
         """
         self._attention = attention
         super().__init__(model_dir, **settings)

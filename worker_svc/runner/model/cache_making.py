@@ -27,6 +27,7 @@ from worker_svc.runner.model.memory import (
     blocks_that_fit,
     check_cache_fits,
     default_cache_bytes,
+    give_back,
     gpu_cache_bytes,
 )
 from worker_svc.runner.model.memory_profile import step_bytes
@@ -186,12 +187,14 @@ class CacheMaker:
             if size.num_bytes is not None:
                 return size.num_bytes
             split = self._model.split
+            give_back(device)
             return default_cache_bytes(device) // (1 if split is None else split.everyone.num_here)
         if device.type != "cuda":
             raise ModelLoadError(
                 "gpu_memory_utilization is for a GPU; kv_cache_memory sizes the cache on a CPU."
             )
         step = step_bytes(self._model, batch_class, need.block_size, need.step_tokens)
+        give_back(device)
         free, total = torch.cuda.mem_get_info(device)
         return gpu_cache_bytes(size.gpu_utilization, total=total, free=free, step=step)
 

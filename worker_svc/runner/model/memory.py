@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,6 +108,13 @@ def gpu_cache_bytes(utilization: float, *, total: int, free: int, step: int) -> 
             f"but {in_gib(taken)} are taken and a step takes up to {in_gib(step)} more: nothing is left for the cache."
         )
     return left
+
+
+def give_back(device: torch.device) -> None:
+    """Returns memory that torch keeps without using it to a GPU, so that what is free can be measured."""
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def available_bytes(device: torch.device) -> int:

@@ -17,6 +17,7 @@ from worker_svc.runner.cpu.fused import (
     is_attention,
     is_gated_mlp,
     is_rms_norm,
+    known_projections,
     norm_epsilon,
 )
 from worker_svc.runner.cpu.optimize import Swap, swap_children
@@ -76,8 +77,9 @@ class TritonAttention(JoinedAttention):
 
     def __init__(self, attn: Any, kernels: TritonKernels) -> None:
         super().__init__(attn, kernels, lambda norm: TritonNorm(norm, kernels))
-        self.qkv_proj = JoinedLinear(*self._projections.inputs, order=self._projections.order)
-        self.o_proj = self._projections.out
+        parts = known_projections(attn)
+        self.qkv_proj = JoinedLinear(*parts.inputs, order=parts.order)
+        self.o_proj = parts.out
 
 
 @torch.inference_mode()
