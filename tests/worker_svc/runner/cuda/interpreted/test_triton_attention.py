@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from triton.runtime.interpreter import GridExecutor
 
 from signalbox.protocol.block_groups import BlockGroup
 from signalbox.protocol.enums import BlockGroupKind
@@ -33,6 +36,22 @@ TOLERANCES = {torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 def test_shapes(heads: Heads, window: int | None) -> None:
     case = Case(ROWS, NUM_DECODE, heads)
     assert case.error(Scores(heads.dim**-0.5, sliding_window=window)) < TOLERANCES[torch.float32]
+
+
+@pytest.mark.parametrize("rows", [ROWS[:NUM_DECODE], ROWS], ids=["decode", "mixed"])
+def test_planted_a_grid_that_is_one_program_too_small(
+    rows: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results of the program that is missing are what was in memory: not a number here."""
+    case = Case(rows, NUM_DECODE, SHAPES[0])
+    assert case.error(Scores(0.25)) < TOLERANCES[torch.float32]
+    init = GridExecutor.__init__
+
+    def one_less(executor: GridExecutor, fn: Any, names: Any, grid: Any, *hooks: Any) -> None:
+        init(executor, fn, names, (grid[0] - 1, *grid[1:]), *hooks)
+
+    monkeypatch.setattr(GridExecutor, "__init__", one_less)
+    assert not case.error(Scores(0.25)) < TOLERANCES[torch.float32]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
