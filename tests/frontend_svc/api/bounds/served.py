@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from frontend_svc.api.http.bounds import HttpBounds
@@ -57,7 +58,11 @@ def status_of(answer: bytes) -> int:
 
 
 async def until_served(ask: Callable[[], Awaitable[bytes]]) -> None:
-    """Returns when `ask` is answered with 200: a connection that was closed is given back a moment later."""
+    """Returns when `ask` is answered with 200: a connection that was closed is given back a moment later, and until
+    then the next one may be closed at once."""
     async with asyncio.timeout(5):
-        while status_of(await ask()) != 200:
+        while True:
+            with suppress(ConnectionError):
+                if status_of(await ask()) == 200:
+                    return
             await asyncio.sleep(0.01)

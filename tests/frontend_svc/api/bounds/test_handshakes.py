@@ -44,17 +44,25 @@ async def ask_at_once(port: int) -> bytes:
             break
         except ssl.SSLWantReadError:
             writer.write(outgoing.read())
-            incoming.write(await asyncio.wait_for(reader.read(65536), 10))
+            incoming.write(await _more(reader))
     tls.write(ASK)
     writer.write(outgoing.read())
     answer = b""
     while not answer.endswith(b"\r\n\r\n1"):
-        incoming.write(await asyncio.wait_for(reader.read(65536), 10))
+        incoming.write(await _more(reader))
         with suppress(ssl.SSLWantReadError):
             while record := tls.read(65536):
                 answer += record
     writer.close()
     return answer
+
+
+async def _more(reader: asyncio.StreamReader) -> bytes:
+    """What comes next. ConnectionError at the end."""
+    more = await asyncio.wait_for(reader.read(65536), 10)
+    if not more:
+        raise ConnectionResetError("the server has closed the connection")
+    return more
 
 
 async def test_a_request_right_behind_its_handshake_is_served(encrypted: Served) -> None:
