@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
+from signalbox.runtime.cores import spin_count
 from tests.zygote.order import Order, send_order
 from tools import packages
 
@@ -30,6 +31,10 @@ _OTHERS = ("PYTHON", "LANG", "TZ", "HOME", "XDG_CACHE_HOME", "TMPDIR")
 AT_IMPORT = (*(f"{name}_" for name in _LIBRARIES.split()), *_OTHERS)
 """Beginnings of variables that a library, the interpreter or the loader reads once: a process whose values differ from
 the zygote's is started afresh. PYTHONPATH is looked at by itself."""
+SET_BY_US = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": spin_count(), "GRPC_VERBOSITY": "NONE"}
+"""Values that our services set for themselves: in a process that has imported their code they are there already."""
+SET_BY_LIBRARIES = ("PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR")
+"""Looked at by itself; set to its default in any process that imports torch's compiler, as the tests do."""
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None)
 
@@ -122,5 +127,9 @@ class Zygote:
 
 
 def _at_import(environment: Mapping[str, str]) -> dict[str, str]:
-    known = environment.items()
-    return {name: value for name, value in known if name.startswith(AT_IMPORT) and name != "PYTHONPATH"}
+    """Variables that are read at import, but for those that have the values that any service gives them."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(AT_IMPORT) and name not in SET_BY_LIBRARIES and SET_BY_US.get(name) != value
+    }
