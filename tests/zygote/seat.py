@@ -33,6 +33,7 @@ class Seat:
         self._interrupt = signal.getsignal(signal.SIGINT)
         self._path = sys.path[1 + len(_entries(os.environ)) :]
         self._status: int | None = None
+        self._is_interrupted = False
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
         atexit.register(self._leave)
 
@@ -72,6 +73,7 @@ class Seat:
             self._status = error.code if isinstance(error.code, int) else int(error.code is not None)
             raise
         except KeyboardInterrupt:
+            self._is_interrupted = True
             raise
         except BaseException:
             self._status = 1
@@ -79,11 +81,15 @@ class Seat:
 
     def _leave(self) -> None:
         """The last that is done at exit: to take a million objects apart one by one is a third of a second."""
-        if self._status is not None:
-            with suppress(OSError, ValueError):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(self._status & 0xFF)
+        if self._status is None and not self._is_interrupted:
+            return
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        if self._status is None:  # it ends by the signal, as the interpreter would have it
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        os._exit((self._status or 0) & 0xFF)
 
 
 def die_with_parent(number: int) -> None:

@@ -81,7 +81,7 @@ def test_a_fork_is_as_a_fresh_process(zygote: Zygote, tmp_path: Path, is_leader:
 def test_a_fork_ends_as_a_fresh_process(zygote: Zygote, way: str) -> None:
     """Status, signal and last words; the frames below a traceback's first are those of the module."""
     fork, fresh = (run(way, is_fork=is_fork) for is_fork in (True, False))
-    assert (fork.returncode, fork.stdout) == (fresh.returncode, fresh.stdout)
+    assert (fork.returncode, fork.stdout) == (fresh.returncode, fresh.stdout), fork.stderr
     assert fork.stderr.splitlines()[-3:] == fresh.stderr.splitlines()[-3:]
 
 
