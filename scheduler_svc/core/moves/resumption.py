@@ -1,4 +1,4 @@
-"""Preempted requests, and those that wait for their grammar or for blocks behind it, start elsewhere (HO15)."""
+"""Preempted requests, and those that wait for their grammar or for blocks behind it, start elsewhere (HO17)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preempted requests start at workers that have room, where that is sooner (HO15)."""
+"""Preempted requests start at workers that have room, where that is sooner (HO17)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def look(pair: Pair, now: float, token_s: float = 0.001) -> list[Request]:
 
 
 def test_nothing_moves_unasked_unless_it_is_set() -> None:
-    """HO15: off by default."""
+    """HO17: off by default."""
     pair, requests = busy(2)
     preempted(pair, requests[0])
     pair.core.policies.tick(5.0)
@@ -64,7 +64,7 @@ def preempted(pair: Pair, request: Request) -> Worker:
 
 
 def test_a_request_that_moved_stays_for_a_time() -> None:
-    """HO15"""
+    """HO17"""
     pair, requests = busy(2, resume_elsewhere=True, rebalance_pause_s=30.0)
     preempted(pair, requests[0])
     assert look(pair, 3.0) == requests[:1]
@@ -75,7 +75,7 @@ def test_a_request_that_moved_stays_for_a_time() -> None:
 
 @pytest.mark.parametrize(("token_s", "moves"), [(0.001, True), (0.5, False), (0.0, False)])
 def test_a_preempted_request_starts_elsewhere_where_that_is_sooner(token_s: float, moves: bool) -> None:
-    """HO15: the first end here is 80 steps of 10 ms away; there it has some 26 tokens to compute."""
+    """HO17: the first end here is 80 steps of 10 ms away; there it has some 26 tokens to compute."""
     pair, requests = busy(2, resume_elsewhere=True)
     preempted(pair, requests[0])
     assert (look(pair, 3.0, token_s) == requests[:1]) is moves
@@ -85,7 +85,7 @@ def test_a_preempted_request_starts_elsewhere_where_that_is_sooner(token_s: floa
 
 
 def test_a_step_cost_is_found_from_counters() -> None:
-    """HO15: 10 ms and 2 ms per token, from steps of several sizes; nothing is said while all steps are alike."""
+    """HO17: 10 ms and 2 ms per token, from steps of several sizes; nothing is said while all steps are alike."""
     pair, _ = busy(1)
     worker, cost = pair.a, StepCost()
     for number in range(3 * MIN_LOOKS):
@@ -100,7 +100,7 @@ def test_a_step_cost_is_found_from_counters() -> None:
 
 
 def test_a_deployment_hands_over_in_simulated_time() -> None:
-    """HO15: all end with all of their tokens, and what is handed over is committed."""
+    """HO17: all end with all of their tokens, and what is handed over is committed."""
     options = "--workers 2 --blocks 120 --requests 40 --rate 2 --output 100 500 --base-ms 15 --token-ms 0.5"
     args = make_parser().parse_args([*options.split(), "--resume-elsewhere"])
     plan, num_gaps = make_plan(args), list[bool]()
