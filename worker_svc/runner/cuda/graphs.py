@@ -159,7 +159,7 @@ class DecodeSteps:
         resources of the device, costs that graph alone; where a step waits for the device no size has a graph. Both are
         logged once.
         """
-        failed: dict[int, Exception] = {}
+        failure = ""
         largest: Results | None = None
         for size in sorted(self._sizes, reverse=True):
             step = self._steps[size]
@@ -168,14 +168,16 @@ class DecodeSteps:
                 captured = self._steps[size] = CapturedStep(step, capture, largest)
                 largest = captured.results if largest is None else largest
             except Exception as error:  # of CUDA, of Triton, or of a model's code
-                failed[size] = error
+                # Not the error itself: its traceback holds tensors whose memory the next size may need.
+                failure = failure or f"{type(error).__name__}: {error}"
                 if not _is_scarcity(error):
                     break
-        if failed:
+        if failure:
+            without = [size for size, step in self._steps.items() if isinstance(step, DecodeStep)]
             logger.warning(
                 "Decode steps of %s rows run without CUDA graphs, which is slower: %s",
-                ", ".join(map(str, failed)) if len(failed) > 1 or self.num_captured else "all numbers of",
-                next(iter(failed.values())),
+                ", ".join(map(str, without)),
+                failure,
             )
 
 

@@ -150,27 +150,34 @@ def test_planted_steps_that_need_the_host(
         capture(runner)
     assert runner.num_graphs == 0
     assert words in caplog.text
+    assert "of 1, 2, 4 rows" in caplog.text
 
 
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("no room"), OutOfResources(400_000, 232_448, "shared memory")]
+    "fail",
+    [lambda: torch.OutOfMemoryError("no room"), lambda: OutOfResources(400_000, 232_448, "shared memory")],
 )
 def test_a_size_that_cannot_be_captured_costs_its_graph_alone(
-    error: Exception, model_dir: ModelDir, caplog: pytest.LogCaptureFixture
+    fail: Callable[[], Exception], model_dir: ModelDir, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """What the failed capture had made is free when the next size is captured."""
     runner, recorded = make(model_dir), RecordedCapture()
+    of_failed: list[weakref.ref[torch.Tensor]] = []
 
     def scarce(run: Callable[[], Results]) -> tuple[Callable[[], object], Results]:
+        assert [tensor for tensor in of_failed if tensor() is not None] == []
         replay, results = recorded(run)
         if len(results[0]) == 4:
-            raise error
+            of_failed.append(weakref.ref(results[0]))
+            raise fail()
         return replay, results
 
     with torch.inference_mode(), caplog.at_level(logging.WARNING):
         runner._steps.capture(scarce)
     assert runner.num_graphs == NUM_SIZES - 1
     assert caplog.text.count("without CUDA graphs") == 1
-    assert "of 4 rows" in caplog.text and str(error) in caplog.text
+    assert "of 4 rows" in caplog.text and str(fail()) in caplog.text
+    assert of_failed
     assert isinstance(runner._steps.for_rows(3), DecodeStep)
     assert isinstance(runner._steps.for_rows(2), CapturedStep)
 
