@@ -17,7 +17,7 @@ import pytest
 
 USERS_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 CACHE = Path(os.environ.get("SIGNALBOX_TEST_CACHE") or USERS_CACHE / "signalbox-tests")
-"""What tests keep between runs: these files, and in `kernels` and `triton` what they compile."""
+"""Cache of the tests, kept between runs: these files, and compiled kernels in `kernels` and `triton`."""
 LLAMA_CPP = (
     "https://files.pythonhosted.org/packages/ec/e9/"
     "e7de2b0463ea3ffbf0ede6cb21b58c1258a8f6521aae45ca773a59fe7cf3/llama_cpp_python-0.3.36.tar.gz",

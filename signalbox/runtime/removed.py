@@ -1,4 +1,4 @@
-"""Public names that a version has removed: whoever still uses one is refused with a sentence that says what to use.
+"""Public names that were removed. Their use is an error at start whose text names the replacement.
 
 `docs/removed.md` lists the same names; `tests/test_removed.py` keeps table and document equal.
 """

@@ -67,7 +67,8 @@ def _fork() -> int:
 
 
 def _become_zygote(seat: Seat, control: socket.socket) -> None:
-    """A fork beside a fork that starts services: it ends with that, and what is sent to its group is not for it."""
+    """Makes this fork the zygote of another fork that starts services: it ends with that one, and receives no signal of
+    its process group."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent(signal.SIGKILL)

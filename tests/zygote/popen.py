@@ -98,5 +98,5 @@ def fresh() -> Iterator[None]:
 
 
 def children_of(pid: int, *, recursive: bool = False) -> list[psutil.Process]:
-    """Those that the process has started; a zygote beside it is none of them."""
+    """Child processes of `pid`, without its zygote."""
     return [child for child in psutil.Process(pid).children(recursive=recursive) if child.name() != NAME]

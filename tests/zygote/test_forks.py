@@ -95,7 +95,7 @@ def test_forks_draw_other_numbers(zygote: Zygote) -> None:
 
 
 def test_a_fork_is_our_child(zygote: Zygote) -> None:
-    """Whoever started it sees it among its children, sends it signals, and is told its processor time."""
+    """The starting process finds it among its children, can send it signals, and gets its processor time."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     with subprocess.Popen([*PROBE, "with a thread"], stdout=subprocess.PIPE) as process:
         assert psutil.Process(process.pid) in psutil.Process().children()

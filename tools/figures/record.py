@@ -20,7 +20,7 @@ from tools.structure.sources import GENERATED
 DATA = ROOT / "docs" / "data"
 KEY = "measured"
 BUSY = 1.5
-"""Load of a machine that is told with its figures: our own commands make up to one."""
+"""Load average above which it is printed beside the figures. The measuring command itself adds up to one."""
 Line = dict[str, Any]
 
 

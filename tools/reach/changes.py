@@ -1,4 +1,4 @@
-"""What has changed in a checkout, by git."""
+"""Finds the files that changed in a checkout, by git."""
 
 from __future__ import annotations
 

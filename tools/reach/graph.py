@@ -87,7 +87,7 @@ class Graph:
             yield from self._at(folder, text, can_be_folder=True)
 
     def _module(self, name: str) -> Iterator[str]:
-        """The file of the longest beginning of `name` that is a module, and what is run on the way to it."""
+        """Yields the file of the longest prefix of `name` that is a module, and the `__init__` files above it."""
         parts = name.split(".")
         for end in range(len(parts), 0, -1):
             stem = "/".join(parts[:end])

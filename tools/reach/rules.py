@@ -178,7 +178,7 @@ def is_about(test: str, path: str) -> bool:
 
 
 def stand_ins(path: str, paths: frozenset[str]) -> frozenset[str] | None:
-    """The files of `paths` that stand for one that is no Python; None: all of them."""
+    """Files of `paths` that represent `path`, a file other than Python, in the graph. None: all of them."""
     for pattern, names in DATA:
         if fnmatch(path, pattern):
             found = [frozenset(_stand_in(path, name, paths)) for name in names]

@@ -97,7 +97,7 @@ class _Cache:
             pass  # it is made anew
 
     def read(self, content: bytes) -> Source:
-        """A file that cannot be parsed names nothing: whoever imports it fails."""
+        """Parses a file. One that cannot be parsed has no names: importing it fails anyway."""
         digest = hashlib.sha256(content).hexdigest()
         self._used.add(digest)
         if digest not in self._rows:

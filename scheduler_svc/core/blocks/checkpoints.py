@@ -136,7 +136,7 @@ class Checkpoints:
     # -- a slot runs --
 
     def start(self, slot: int, position: int, checkpoint: int, *, is_kept: bool) -> None:
-        """A slot without blocks begins, or goes on from a checkpoint, which it holds already, at `position`."""
+        """Starts a slot that has no blocks: at its first token, or from a checkpoint that it holds, at `position`."""
         self.forget_slot(slot)
         self.is_kept[slot], self.kept[slot] = is_kept, position
         if checkpoint == NO_CHECKPOINT:

@@ -73,7 +73,7 @@ def test_after_its_prompt_a_request_goes_to_who_decodes(way: str, moves: bool) -
 
 
 def test_a_request_that_has_not_moved_hears_why() -> None:
-    """PD3: somebody has room and the hand-off has not begun, or nobody has."""
+    """PD3: a worker has room and the hand-off has not begun, or no worker has room."""
     pair = with_roles()
     request = pair.submit("r", 40)
     request.history.no_move_before = 1e9

@@ -1,4 +1,4 @@
-"""A removed setting or command is refused with the sentence that says what to use instead."""
+"""Removed settings and commands are errors at start; the text names the replacement."""
 
 from __future__ import annotations
 

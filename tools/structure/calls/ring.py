@@ -46,7 +46,7 @@ ROOT = root_hash("model")
 
 
 def runner_info(kind: Kind) -> RunnerInfo:
-    """What the worker's runner says of itself."""
+    """RunnerInfo of a worker of that kind."""
     plain = RunnerInfo(
         "model", NUM_BLOCKS, BLOCK_SIZE, REACH, vocab_size=100, eos_token_ids=(), num_slots=NUM_RUNNING + 64
     )

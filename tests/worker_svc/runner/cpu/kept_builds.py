@@ -42,7 +42,8 @@ def kept(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def kept_program(command: list[str], source: Path) -> Path:
-    """What `command` makes of a source that may include the kernels' headers. Raises BuildError."""
+    """Path of the program that `command` builds from `source`, which may include the kernels' headers. Raises
+    BuildError."""
     words = [*command, f"-I{build.SOURCE.parent}"]
     key = key_of(command, source)
     return kept(f"{source.stem}-{key}", lambda path: _compile([*words, str(source), "-o", str(path)]))
