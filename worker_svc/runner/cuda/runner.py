@@ -25,7 +25,7 @@ from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.cpu.direct_forward import ModuleForward
 from worker_svc.runner.cuda.buckets import LARGEST_BUCKET, bucket_sizes
-from worker_svc.runner.cuda.captures import CudaCapture
+from worker_svc.runner.cuda.captures import Capture, CudaCapture
 from worker_svc.runner.cuda.loading import load_for_gpu
 from worker_svc.runner.cuda.sampler import plan_sampling, sample_on_device
 from worker_svc.runner.cuda.state import DecodeRows, DecodeState, StateMirror
@@ -75,13 +75,15 @@ class CudaRunner(TorchRunner):
         model_dir: str | os.PathLike[str],
         *,
         attention: str = "auto",
+        capture: Capture | None = None,
         **settings: Any,
     ) -> None:
         """As `TorchRunner`, whose other settings it takes.
 
-        attention: auto, any or triton, as for `load_for_gpu`.
+        attention: auto, any or triton, as for `load_for_gpu`. capture: of decode steps on Triton's kernels; None: CUDA
+        graphs on a GPU, none elsewhere.
         """
-        self._attention = attention
+        self._attention, self._capture = attention, capture
         super().__init__(model_dir, **settings)
         num_slots = self.info.num_slots
         columns = -(-self.info.max_model_len // self.info.block_size)
@@ -122,9 +124,10 @@ class CudaRunner(TorchRunner):
         steps = DecodeSteps(
             self.model.module, self._cache, self._state, self._of_layers, sizes, num_splits, self._states
         )
-        if self.model.device.type == "cuda":
+        capture = self._capture or (CudaCapture() if self.model.device.type == "cuda" else None)
+        if capture is not None:
             with torch.inference_mode():
-                steps.capture(CudaCapture())
+                steps.capture(capture)
         return steps
 
     def execute(self, batch: Batch) -> Sampled:
