@@ -60,12 +60,23 @@ def heard(ring: RunningRing) -> int:
 
 
 async def run_all(client: Client, count: int, num_tokens: int) -> list[asyncio.Task[list[int]]]:
+    """Starts requests and returns when each has its first tokens."""
+    num_begun = 0
+    all_begun = asyncio.Event()
+
     async def one() -> list[int]:
-        generation = client.generate(PROMPT, max_tokens=num_tokens, temperature=0, ignore_eos=True)
-        return list((await generation.result()).token_ids)
+        nonlocal num_begun
+        token_ids: list[int] = []
+        async for delta in client.generate(PROMPT, max_tokens=num_tokens, temperature=0, ignore_eos=True):
+            num_begun += bool(delta.token_ids) and not token_ids
+            token_ids += delta.token_ids
+            if num_begun == count:
+                all_begun.set()
+        return token_ids
 
     tasks = [asyncio.create_task(one()) for _ in range(count)]
-    await asyncio.sleep(1.5)
+    async with asyncio.timeout(30):
+        await all_begun.wait()
     return tasks
 
 
