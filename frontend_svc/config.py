@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from signalbox.links.addresses import read_addresses
@@ -22,12 +22,17 @@ def _check_address(value: str) -> str:
     return value
 
 
+def _check_face(value: str) -> str:
+    """`host:port`, or nothing for a face that is not served."""
+    return value and _check_address(value)
+
+
 def _check_addresses(value: str) -> str:
     read_addresses(value)
     return value
 
 
-Address = Annotated[str, AfterValidator(_check_address)]
+FaceAddress = Annotated[str, AfterValidator(_check_face)]
 
 
 @dataclass(frozen=True)
@@ -72,10 +77,14 @@ class FrontendSettings(MetricsSettings):
 
     scheduler: Annotated[str, AfterValidator(_check_addresses)] = "127.0.0.1:7300"
     """host:port of the scheduler; several, joined by commas, are asked who leads."""
-    http: Address = "127.0.0.1:8000"
-    """host:port at which the OpenAI-compatible API listens; port 0: any free one."""
-    grpc: Address = "127.0.0.1:7301"
-    """host:port at which the gRPC API listens; port 0: any free one."""
+    http: FaceAddress = "127.0.0.1:8000"
+    """host:port at which the OpenAI-compatible API listens; port 0: any free one. Empty: this process does not serve
+    it, and settings that are for it alone have no effect."""
+    grpc: FaceAddress = "127.0.0.1:7301"
+    """host:port at which the gRPC API listens; port 0: any free one. Empty: this process does not serve it."""
+    health: FaceAddress = ""
+    """host:port where only probes are answered, by plain HTTP: GET /live and GET /ready. Empty: there is no such
+    port."""
     reuse_port: bool = False
     """Let other frontend processes listen on the same two ports; each connection goes to any one of them."""
     public_tls_cert: Path | None = None
@@ -88,8 +97,9 @@ class FrontendSettings(MetricsSettings):
     none."""
     page: bool = True
     """Whether to serve the page with playground and board at /."""
-    vllm_faces: bool = True
-    """Whether to speak with vllm-router and smg, on the gRPC port."""
+    vllm_faces: bool = False
+    """Whether to speak with vllm-router and smg, on the gRPC port: whoever reaches it may then abort any request whose
+    id it knows, and fetch the tokenizer's files."""
     model: Path | None = None
     """Directory with tokenizer.json and tokenizer_config.json. Unset: only token ids are taken and given."""
     chat_template: Path | None = None
@@ -200,8 +210,19 @@ class FrontendSettings(MetricsSettings):
     @property
     def plaintext_addresses(self) -> tuple[str, ...]:
         """Where it listens in plaintext."""
-        public = () if self.public_tls_cert is not None else (self.http, self.grpc)
+        public = () if self.public_tls_cert is not None else self.faces
         return (*public, *self.plaintext_metrics)
+
+    @property
+    def faces(self) -> tuple[str, ...]:
+        """host:port of each public face that is served."""
+        return tuple(filter(None, (self.http, self.grpc)))
+
+    @model_validator(mode="after")
+    def _serves_something(self) -> Self:
+        if not self.faces:
+            raise ValueError("http and grpc are both empty: a frontend serves at least one of them")
+        return self
 
     @property
     def ids(self) -> Mapping[str, str]:

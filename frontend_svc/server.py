@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable
 
+from frontend_svc.api.batches.endpoints import BatchesApi
 from frontend_svc.api.grpc.auth import GrpcAuth
-from frontend_svc.api.grpc.bounds import SPARE_STREAMS, GrpcBounds
+from frontend_svc.api.grpc.bounds import MAX_STREAMS, SPARE_STREAMS, GrpcBounds
 from frontend_svc.api.grpc.servicer import SERVICE, GenerationServicer
 from frontend_svc.api.http.app import HttpApi
 from frontend_svc.api.http.bounds import GRPC_SHARE, HttpBounds, connections_for
@@ -16,6 +18,7 @@ from frontend_svc.api.page.board_stream import BoardStream
 from frontend_svc.api.page.page import WebPage
 from frontend_svc.api.vllm import faces
 from frontend_svc.config import FrontendSettings
+from frontend_svc.guard.probes import Probes
 from frontend_svc.links.ring_gauges import RingGauges
 from frontend_svc.links.scheduler_link import SchedulerLink
 from frontend_svc.links.worker_links import WorkerLinks
@@ -53,16 +56,12 @@ class Frontend:
         self._ring_gauges = RingGauges(lambda: self.scheduler.address)
         self.http_port = 0
         self.grpc_port = 0
+        self.health_port = 0
         self._identity = _public_identity(settings)
-        self._grpc = self._make_grpc()
-        self._api = self._make_api()
-        self._http = HttpServer(
-            self._api.app,
-            reuse_port=settings.reuse_port,
-            bounds=HttpBounds(connections_for(settings.max_connections)),
-            on_refused=self.metrics.on_connection_refused,
-            identity=self._identity,
-        )
+        self._grpc = self._make_grpc() if settings.grpc else None
+        self._api = self._make_api() if settings.http else None
+        self._http = self._make_http(self._api) if self._api is not None else None
+        self._probes = Probes(lambda: self.is_ready)
         self._metrics_server = MetricsServer()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -78,7 +77,8 @@ class Frontend:
             is_link=False,
             options=GrpcBounds(
                 connections_for(settings.max_grpc_connections, GRPC_SHARE),
-                settings.limits.max_open_requests + SPARE_STREAMS,
+                # A router has one connection for all of its clients.
+                settings.limits.max_open_requests + SPARE_STREAMS if settings.vllm_faces else MAX_STREAMS,
             ).options,
         )
         add_GenerationServiceServicer_to_server(GenerationServicer(self._services), server.grpc)
@@ -90,6 +90,16 @@ class Frontend:
         """The faces over HTTP."""
         page = WebPage(self._board) if self._settings.page else None
         return HttpApi(self._services, is_ready=lambda: self.is_ready, page=page)
+
+    def _make_http(self, api: HttpApi) -> HttpServer:
+        """The server of these faces."""
+        return HttpServer(
+            api.app,
+            reuse_port=self._settings.reuse_port,
+            bounds=HttpBounds(connections_for(self._settings.max_connections)),
+            on_refused=self.metrics.on_connection_refused,
+            identity=self._identity,
+        )
 
     @property
     def is_ready(self) -> bool:
@@ -104,24 +114,30 @@ class Frontend:
         """Listens and dials. Raises StartupError when a port cannot be had."""
         self._metrics_server.show(self.metrics.collect)
         self._metrics_server.start(self._settings.metrics, self._settings.metrics_guard())
-        self.http_port = await self._http.start(self._settings.http)
-        self.grpc_port = await self._grpc.start(self._settings.grpc)
+        if self._http is not None:
+            self.http_port = await self._http.start(self._settings.http)
+        if self._grpc is not None:
+            self.grpc_port = await self._grpc.start(self._settings.grpc)
         self._tasks = [
             asyncio.create_task(self.scheduler.run()),
-            asyncio.create_task(self._keep_health()),
             asyncio.create_task(self._keep_cancelling_stalled()),
         ]
+        if self._grpc is not None:
+            self._tasks.append(asyncio.create_task(self._keep_health(self._grpc)))
         if self._settings.ring_metrics:
             self.metrics.watch_ring(self._ring_gauges)
             self._tasks.append(asyncio.create_task(self._ring_gauges.keep_watching()))
         if self.access.has_keys:
             self._tasks.append(asyncio.create_task(self.access.keep_current()))
-        elif public := [at for at in (self._settings.http, self._settings.grpc) if not is_loopback(at)]:
+        elif public := [at for at in self._settings.faces if not is_loopback(at)]:
             log.warning("without --key-file anybody who reaches %s may call", " or ".join(public))
-        if self._api.batches is not None:
-            self._api.batches.runner.start()
+        if self._batches is not None:
+            self._batches.runner.start()
         settle_memory()
-        log.info("HTTP on port %d, gRPC on port %d", self.http_port, self.grpc_port)
+        if self._settings.health:
+            self.health_port = await self._probes.start(self._settings.health)
+        ports = (("HTTP", self.http_port), ("gRPC", self.grpc_port), ("probes", self.health_port))
+        log.info("%s", ", ".join(f"{name} on port {port}" for name, port in ports if port))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Returns when `stop` is set. Raises what ended a background task, which only a bug can."""
@@ -135,16 +151,19 @@ class Frontend:
     async def stop(self) -> None:
         """Refuses new requests, lets open ones end for `drain_s`, then ends them."""
         self.processor.stopping = True
-        if self._api.batches is not None:
-            await self._api.batches.runner.stop()
-        await asyncio.gather(self._http.leave(), self._grpc.set_serving(False))
+        if self._batches is not None:
+            await self._batches.runner.stop()
+        if self._http is not None:
+            await self._http.leave()
+        if self._grpc is not None:
+            await self._grpc.set_serving(False)
         await self._wait_empty(self._settings.drain_s)
         for session in self.table:
             session.cancel(UnavailableError("the server is stopping"))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.scheduler.drained(), FAREWELL_S)
         self._board.close()
-        await asyncio.gather(self._http.stop(), self._grpc.stop(FAREWELL_S))
+        await self._stop_servers()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -152,19 +171,32 @@ class Frontend:
         await self._metrics_server.stop()
         await asyncio.to_thread(self._services.stop)
 
+    async def _stop_servers(self) -> None:
+        ends: list[Awaitable[None]] = [self._probes.stop()]
+        if self._http is not None:
+            ends.append(self._http.stop())
+        if self._grpc is not None:
+            ends.append(self._grpc.stop(FAREWELL_S))
+        await asyncio.gather(*ends)
+
+    @property
+    def _batches(self) -> BatchesApi | None:
+        """Files and batches; None: there are none here."""
+        return None if self._api is None else self._api.batches
+
     async def _wait_empty(self, limit_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 while len(self.table):
                     await asyncio.sleep(POLL_S)
 
-    async def _keep_health(self) -> None:
+    async def _keep_health(self, server: rpc.Server) -> None:
         """gRPC health says what /ready says."""
         serving = False
         while True:
             if serving != self.is_ready:
                 serving = self.is_ready
-                await self._grpc.set_serving(serving)
+                await server.set_serving(serving)
             await asyncio.sleep(HEARTBEAT_S)  # what readiness hangs on changes no oftener
 
     async def _keep_cancelling_stalled(self) -> None:

@@ -101,7 +101,7 @@ class ServiceRing:
             grpc=self.grpc,
             workers=(worker,),
             worker_flags=("--threads=1", "--num-blocks=512"),
-            frontend_flags=("--replay-limit=0",),
+            frontend_flags=("--replay-limit=0", "--vllm-faces"),
         )
         self._services = {service.name: service for stage in ring.stages() for service in stage}
         self._processes = {name: self._start(name) for name in self._services}

@@ -50,7 +50,7 @@ Attack = Callable[[int], Awaitable[int]]
 def ring(start_ring: StartRing, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRing]:
     keys = tmp_path_factory.mktemp("keys") / "keys.toml"
     keys.write_text("".join(_line(key, tenant) for key, tenant in ((HONEST, "honest"), (ODD, "odd"))))
-    settings = {"key-file": keys, "files-dir": keys.parent / "files"}
+    settings = {"key-file": keys, "files-dir": keys.parent / "files", "vllm-faces": "true"}
     flags = [flag for name, value in settings.items() for flag in ("--frontend-set", f"{name}={value}")]
     return start_ring(*SIM, *flags)
 

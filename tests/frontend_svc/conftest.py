@@ -86,6 +86,7 @@ async def frontend(cluster: Cluster, model_directory: Path) -> AsyncIterator[Fro
         drain_s=0.2,
         max_request_bytes=100_000,
         max_backlog_tokens=64,
+        vllm_faces=True,
     )
     frontend = Frontend(settings)
     await frontend.start()
@@ -147,6 +148,7 @@ async def start(cluster: Cluster, model_directory: Path, ring: KeyRing) -> Async
             "drain_s": 0.2,
             "max_request_bytes": 100_000,
             "key_file": ring.path,
+            "vllm_faces": True,
         }
         frontend = Frontend(FrontendSettings.model_validate(given | settings))
         frontends.append(frontend)

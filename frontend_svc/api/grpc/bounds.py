@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+MAX_STREAMS = 64
+"""Calls of one connection at a time. grpc's core keeps some 300 bytes for each byte of a header block until the call
+has been answered: so many calls hold tens of MiB in all, not thousands."""
 SPARE_STREAMS = 64
-"""Calls beside open requests: health checks, Abort, lists of models."""
+"""Calls of a router beside open requests: health checks, Abort, lists of models."""
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ async def test_a_body_without_a_key_is_not_waited_for(guarded: Frontend, ring: K
 
 
 async def test_every_route_that_is_not_open_needs_a_key(guarded: Frontend) -> None:
-    app: Any = guarded._http._server.config.app
+    app: Any = guarded._http._server.config.app  # type: ignore[union-attr]
     routes = [route for route in app.routes if isinstance(route, Route)]
     assert len(routes) > 12
     async with http_of(guarded) as http:

@@ -146,7 +146,7 @@ async def test_the_tokenizer_comes_as_an_archive(smg: Any, model_directory: Path
 
 
 async def test_without_a_tokenizer_only_token_ids_are_served(cluster: Cluster) -> None:
-    async with other_frontend(cluster) as channel:
+    async with other_frontend(cluster, vllm_faces=True) as channel:
         router: Any = InferenceStub(channel)
         assert (await refusal(router.GenerateStream(ask_router())))[1] == "response.output_text"
         cluster.serve(lambda payload: [9, 9], reason=LENGTH)
@@ -158,8 +158,9 @@ async def test_without_a_tokenizer_only_token_ids_are_served(cluster: Cluster) -
         assert (status, sentence) == (grpc.StatusCode.INVALID_ARGUMENT, "this server has no tokenizer")
 
 
-async def test_the_faces_can_be_switched_off(cluster: Cluster) -> None:
-    async with other_frontend(cluster, vllm_faces=False) as channel:
+async def test_the_faces_are_off_unless_they_are_asked_for(cluster: Cluster) -> None:
+    """Whoever reaches them can abort requests by their ids."""
+    async with other_frontend(cluster) as channel:
         smg: Any = VllmEngineStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await smg.HealthCheck(engine.HealthCheckRequest())
