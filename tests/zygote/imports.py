@@ -38,6 +38,9 @@ class Imports:
         gc.disable()
         for name in wanted:
             importlib.import_module(name)
+        if heavy:  # a thousand patterns, compiled when the first model is loaded
+            conversion_mapping = importlib.import_module("transformers.conversion_mapping")
+            conversion_mapping.get_checkpoint_conversion_mapping("")
         gc.collect()
         gc.freeze()  # no collection of a fork touches, and thereby copies, what it shares
         gc.enable()

@@ -1,4 +1,5 @@
-"""`python -m tests.zygote.probe [draws|WAY]`: prints as JSON what a process can know of itself, or ends in a way."""
+"""`python -m tests.zygote.probe [draws|guarded|WAY]`: prints as JSON what a process can know of itself, or ends in a
+way."""
 
 from __future__ import annotations
 
@@ -60,6 +61,19 @@ def drawn() -> list[float]:
     return [random.random(), float(np.random.random()), float(torch.rand(()))]
 
 
+def guarded() -> dict[str, int]:
+    """Objects that collections leave out, and those that they walk over, in a worker beside its guardian."""
+    from signalbox.protocol.enums import WorkerExit  # noqa: PLC0415
+    from worker_svc.guardian import guardian  # noqa: PLC0415
+    from worker_svc.guardian.ending import Ending  # noqa: PLC0415
+    from worker_svc.guardian.telling import Ward  # noqa: PLC0415
+
+    report = guardian.start(Ward("w", "i", ("127.0.0.1:1",)), is_parent=False)
+    found = {"set aside": gc.get_freeze_count(), "collected over": len(gc.get_objects())}
+    report.say(Ending(WorkerExit.STOPPED, "it was a probe"))
+    return found
+
+
 def end(way: str) -> None:
     """As its name says; a fresh process ends with the same status and the same words."""
     atexit.register(print, "at exit")
@@ -81,6 +95,8 @@ def end(way: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["draws"]:
         print(json.dumps(drawn()))
+    elif sys.argv[1:] == ["guarded"]:
+        print(json.dumps(guarded()))
     elif sys.argv[1:]:
         end(sys.argv[1])
     else:

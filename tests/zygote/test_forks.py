@@ -85,6 +85,15 @@ def test_a_fork_ends_as_a_fresh_process(zygote: Zygote, way: str) -> None:
     assert fork.stderr.splitlines()[-3:] == fresh.stderr.splitlines()[-3:]
 
 
+def test_no_collection_of_a_fork_walks_over_what_it_shares(zygote: Zygote) -> None:
+    """Not after a worker's guardian has forked either: it would copy all of it, a second of a core."""
+    subprocess.run(
+        [sys.executable, "-m", "worker_svc", "--help"], capture_output=True, check=True, timeout=100
+    )
+    found = json.loads(run("guarded").stdout)
+    assert found["set aside"] > 50 * found["collected over"], found
+
+
 def test_forks_draw_other_numbers(zygote: Zygote) -> None:
     """The generators of Python, numpy and torch are seeded by the system, as at import."""
     subprocess.run(

@@ -63,7 +63,6 @@ def start(ward: Ward, *, is_parent: bool) -> ExitReport:
     os.close(ours)
     if is_parent:
         _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
-    gc.unfreeze()
     return ExitReport(writing)
 
 

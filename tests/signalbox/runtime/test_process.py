@@ -1,4 +1,4 @@
-"""A service that `up` has started ends with it, whatever ends it."""
+"""The frame of a service process: it ends with whoever started it, and collects no garbage among its modules."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import psutil
+import pytest
 
 from signalbox.runtime.process import PARENT
 from tests.signalbox.cli.fake_services import wait_until
@@ -44,3 +45,17 @@ def test_a_service_whose_starter_is_gone_already_does_not_begin() -> None:
         [sys.executable, "-c", SERVICE], env=env, capture_output=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, b"")
+
+
+@pytest.mark.parametrize(("module", "is_new"), [("sqlite3", True), ("json", False)])
+def test_what_a_large_import_leaves_is_walked_over_by_no_collection(module: str, is_new: bool) -> None:
+    """Where nothing was imported, nothing is set aside: a caller's own objects are still collected."""
+    seen = (
+        "import gc, json; from signalbox.runtime.process import collector_off\n"
+        f"with collector_off():\n  import {module}\n"
+        "print(gc.get_freeze_count() > 0, gc.isenabled())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", seen], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == [str(is_new), "True"]
