@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,28 @@ def assert_same_but_for_ties(actual: list[int], expected: list[int], logits: tor
             assert best[0] - best[1] < EPSILON, f"token {i} is {token}, not {wanted}"
             return 1
     return 0
+
+
+def assert_greedy(
+    output: list[int], path: Path, prompt: Sequence[int], num_tokens: int = OUTPUT_TOKENS
+) -> int:
+    """Asserts that it is transformers' greedy output of so many tokens, up to a near tie that was decided otherwise.
+    Returns the ties met, 0 or 1.
+
+    One forward pass shows it where each token is the best after those before it. Where one is not, transformers
+    generates token by token.
+    """
+    assert len(output) == num_tokens > 0
+    if is_greedy(load_reference(path), prompt, output):
+        return 0
+    return assert_same_but_for_ties(output, *generate(path, tuple(prompt), num_tokens))
+
+
+def is_greedy(model: Any, prompt: Sequence[int], output: Sequence[int]) -> bool:
+    """Whether each token has the highest logit after those before it, in one forward pass of the reference."""
+    with torch.inference_mode():
+        logits = model(torch.tensor([[*prompt, *output[:-1]]])).logits[0, len(prompt) - 1 :]
+    return bool(logits.argmax(-1).tolist() == list(output))
 
 
 def attend_in_float64(

@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.worker_svc.runner.reference import (
-    assert_same_but_for_ties,
-    attend_in_float64,
-    generate,
-    make_prompts,
-    make_runner,
-)
+from tests.worker_svc.runner.reference import assert_greedy, attend_in_float64, make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import GARBAGE, Driver
 from tests.worker_svc.runner.test_invariance import Recording, is_same
 from worker_svc.runner import torch_runner
@@ -108,7 +102,7 @@ def test_transformers_own_modules_answer_alike(model_dir: ModelDir, monkeypatch:
     requests = [driver.add(prompt, NUM_TOKENS) for prompt in prompts]
     driver.run(chunk_size=30)
     ties = sum(
-        assert_same_but_for_ties(request.output, *generate(path, tuple(prompt), NUM_TOKENS))
+        assert_greedy(request.output, path, prompt, NUM_TOKENS)
         for request, prompt in zip(requests, prompts, strict=True)
     )
     assert ties == 0

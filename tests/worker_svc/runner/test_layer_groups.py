@@ -15,7 +15,13 @@ from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.enums import BlockGroupKind
 from tests.worker_svc.drafting.local_ring import Client, LocalRing
 from tests.worker_svc.lone_ring import LoneRing
-from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_prompts, make_runner
+from tests.worker_svc.runner.reference import (
+    assert_greedy,
+    assert_same_but_for_ties,
+    generate,
+    make_prompts,
+    make_runner,
+)
 from tests.worker_svc.runner.runner_harness import GARBAGE
 from tools.make_random_model import PRESETS
 from worker_svc.core.drafts.drafter import Drafter
@@ -81,7 +87,7 @@ def test_greedy_output_equals_generate(model_dir: ModelDir, name: str) -> None:
     assert (SPINE in runner._layout.of_layers) == (name in MIXED)
     clients, ring = run(runner, prompts)
     near_ties = sum(
-        assert_same_but_for_ties(client.output, *generate(path, tuple(prompt), NUM_TOKENS))
+        assert_greedy(client.output, path, prompt, NUM_TOKENS)
         for client, prompt in zip(clients, prompts, strict=True)
     )
     assert near_ties <= 1
@@ -148,7 +154,7 @@ def test_a_worker_goes_on_alone_and_is_taken_over(model_dir: ModelDir, name: str
     finally:
         ring.close()
     for client, prompt in zip(clients, [*prompts, prompts[0]], strict=True):
-        assert_same_but_for_ties(client.output, *generate(path, tuple(prompt), NUM_TOKENS))
+        assert_greedy(client.output, path, prompt, NUM_TOKENS)
 
 
 @pytest.mark.sampled

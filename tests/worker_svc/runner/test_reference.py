@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker_svc.runner.reference import (
+    assert_greedy,
     assert_near_the_best,
     continuation,
     generate,
@@ -47,3 +48,17 @@ def test_a_token_that_is_far_below_the_best_is_found(model_dir: Callable[[str], 
     assert assert_near_the_best(model, prompt, turned, gap + 0.01) == 1
     with pytest.raises(AssertionError, match="token 3 is"):
         assert_near_the_best(model, prompt, turned, gap - 0.01)
+
+
+@pytest.mark.parametrize("at", [0, 7, NUM_TOKENS - 1])
+def test_a_token_that_is_not_the_greedy_one_is_found(model_dir: Callable[[str], Path], at: int) -> None:
+    """The first, one between, the last; and an output that is too short."""
+    path, prompt = model_dir("tiny-llama"), make_prompts()[4]
+    greedy, logits = generate(path, tuple(prompt), NUM_TOKENS)
+    assert assert_greedy(greedy, path, prompt, NUM_TOKENS) == 0
+    wrong = [*greedy]
+    wrong[at] = int(logits[at].topk(2).indices[1])
+    with pytest.raises(AssertionError, match=f"token {at} is {wrong[at]}, not {greedy[at]}"):
+        assert_greedy(wrong, path, prompt, NUM_TOKENS)
+    with pytest.raises(AssertionError):
+        assert_greedy(greedy[:-1], path, prompt, NUM_TOKENS)

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from signalbox.errors import StartupError
 from tests.worker_svc.runner.cuda.ahead_harness import AheadDriver
-from tests.worker_svc.runner.reference import OUTPUT_TOKENS, assert_same_but_for_ties, generate, make_prompts
+from tests.worker_svc.runner.reference import OUTPUT_TOKENS, assert_greedy, make_prompts
 from tests.worker_svc.runner.runner_harness import GARBAGE, GREEDY, Driver
 from worker_svc.config import WorkerSettings
 from worker_svc.core.batch import StateKeep
@@ -54,7 +54,7 @@ def test_greedy_output_equals_generate(model_dir: ModelDir) -> None:
     requests = [driver.add(prompt, OUTPUT_TOKENS) for prompt in make_prompts()]
     driver.run()
     ties = sum(
-        assert_same_but_for_ties(request.output, *generate(path, tuple(prompt)))
+        assert_greedy(request.output, path, prompt)
         for request, prompt in zip(requests, make_prompts(), strict=True)
     )
     assert ties <= 1

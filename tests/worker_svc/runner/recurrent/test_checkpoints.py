@@ -12,13 +12,7 @@ import torch
 from signalbox.v1 import generation_pb2
 from tests.pairs import every_other
 from tests.worker_svc.drafting.local_ring import LocalRing
-from tests.worker_svc.runner.reference import (
-    assert_same_but_for_ties,
-    generate,
-    load_reference,
-    make_prompts,
-    make_runner,
-)
+from tests.worker_svc.runner.reference import assert_greedy, load_reference, make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import GARBAGE
 from tools.hybrid_families import HYBRID_PRESETS
 from worker_svc.runner.errors import ModelLoadError
@@ -51,7 +45,7 @@ def run(ring: LocalRing, prompts: list[list[int]]) -> list[list[int]]:
 def check(path: Path, ring: LocalRing, prompts: list[list[int]]) -> list[list[int]]:
     outputs = run(ring, prompts)
     for output, prompt in zip(outputs, prompts, strict=True):
-        assert_same_but_for_ties(output, *generate(path, tuple(prompt), NUM_TOKENS))
+        assert_greedy(output, path, prompt, NUM_TOKENS)
     return outputs
 
 
@@ -147,7 +141,7 @@ def test_what_needs_every_position_goes_on_from_no_checkpoint(model_dir: ModelDi
     assert (torch.tensor(read.prompt_logprobs) - wanted).abs().max() < TOLERANCE
     assert (torch.tensor(pooled.vector) - expected.hidden_states[-1][0].mean(0)).abs().max() < TOLERANCE
     for client in (read, plain):
-        assert_same_but_for_ties(client.output, *generate(path, tuple(prompt), NUM_TOKENS))
+        assert_greedy(client.output, path, prompt, NUM_TOKENS)
 
 
 def test_one_checkpoint_is_enough_to_be_right(model_dir: ModelDir) -> None:

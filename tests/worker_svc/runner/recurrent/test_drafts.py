@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.worker_svc.drafting.local_ring import LocalRing
-from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_prompts, make_runner
+from tests.worker_svc.runner.reference import assert_greedy, generate, make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import GARBAGE
 from tools.hybrid_families import HYBRID_PRESETS
 from tools.make_random_model import make_model
@@ -54,7 +54,7 @@ def check(path: Path, ring: LocalRing, prompts: list[list[int]]) -> None:
     clients = [ring.submit(prompt, NUM_TOKENS) for prompt in prompts]
     ring.run()
     for client in clients:
-        assert_same_but_for_ties(client.output, *generate(path, tuple(client.prompt), NUM_TOKENS))
+        assert_greedy(client.output, path, client.prompt, NUM_TOKENS)
 
 
 @pytest.mark.sampled
