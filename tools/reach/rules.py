@@ -151,6 +151,8 @@ SMOKE = {
     "test_a_step_that_fails_as_a_whole_ends_its_requests_and_no_later_ones",
     "mutual TLS": "tests/e2e/faults/test_tls.py::test_it_serves_and_operators_see_it",
     "two frontends": "tests/e2e/faults/test_frontends.py::test_both_get_requests_and_all_stop",
+    "a standby": "tests/e2e/faults/test_standby.py::test_a_ring_ends_when_both_schedulers_do",
+    "a worker of two ranks": "tests/worker_svc/ranks/test_group_tokens.py::test_each_rank_has_its_part_alone",
     "a relay": "tests/e2e/faults/test_relay.py::test_two_workers_behind_a_relay_serve_requests",
     "a virtual clock": "tests/simulation/test_ring.py::test_a_ring_of_every_profile",
 }

@@ -147,7 +147,6 @@ def is_dead(process: psutil.Process) -> bool:
 
 
 @pytest.mark.fresh
-@pytest.mark.slow
 async def test_a_ring_ends_when_both_schedulers_do(standby_ring: StandbyRing) -> None:
     """B1: with nobody to stand in, as without a standby. Between two looks, else the first would be started again."""
     schedulers = [each for each in standby_ring.ring.children() if "scheduler_svc" in each.cmdline()]
