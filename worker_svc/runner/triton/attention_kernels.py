@@ -163,7 +163,7 @@ def _run_item(  # type: ignore[no-untyped-def]
             tl.store(out + out_at[:, None] + dv[None, :], result.to(out.dtype.element_ty), mask=at_dv)
 
 
-@triton.jit(do_not_specialize=["num_chunk_items", "num_splits", "reach"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["num_chunk_items", "table_width", "num_splits", "reach"])  # type: ignore[untyped-decorator]
 def attend_kernel(  # type: ignore[no-untyped-def]
     out, part_acc, part_sums, query, keys, values, items, positions, tables, sinks, num_chunk_items,
     q_token, q_head, out_token, table_width, key_stride, value_stride, num_splits, scale, softcap, reach,

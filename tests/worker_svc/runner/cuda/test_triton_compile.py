@@ -1,126 +1,176 @@
-"""All Triton kernels compile to machine code for GPUs that need not be here. Whether they run is not shown.
-
-What was compiled is kept between runs, by Triton's own key: sources, constants, options, target and versions."""
+"""What the product launches compiles to machine code for GPUs that need not be here, as Triton specialises it for the
+arguments of that very launch. Whether it runs is not shown."""
 
 from __future__ import annotations
 
 import ast
+import json
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 triton = pytest.importorskip("triton")
 
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.compiler import ASTSource  # noqa: E402
+import triton.language as tl  # noqa: E402
+from triton.compiler.errors import CompilationError  # noqa: E402
 
 import worker_svc.runner.triton as kernels_package  # noqa: E402
-from tests.downloads import CACHE  # noqa: E402
+from tests.worker_svc.runner.cuda.interpreted.attention_case import Case, Heads, Row  # noqa: E402
+from tests.worker_svc.runner.cuda.launches import Launch, compiling, launching  # noqa: E402
+from tests.worker_svc.runner.cuda.unchecked_runner import FAMILIES, UncheckedRunner  # noqa: E402
+from tests.worker_svc.runner.reference import LONGEST  # noqa: E402
+from tests.worker_svc.runner.runner_harness import Driver  # noqa: E402
+from worker_svc.runner.attention.kv_cache import KVCache, LayerShape  # noqa: E402
+from worker_svc.runner.attention.torch_attention import Scores  # noqa: E402
+from worker_svc.runner.cpu.native.kernels import Activation  # noqa: E402
+from worker_svc.runner.recurrent.columns import upload_columns  # noqa: E402
 from worker_svc.runner.triton import attention, attention_kernels, launch, write  # noqa: E402
-from worker_svc.runner.triton.states import convolution, delta_rule, state_space  # noqa: E402
+from worker_svc.runner.triton.states.convolution import convolve  # noqa: E402
+from worker_svc.runner.triton.states.delta_rule import Decay, apply_delta_rule  # noqa: E402
+from worker_svc.runner.triton.states.state_space import Space, move_space, scan_selectively  # noqa: E402
+from worker_svc.runner.triton.write import TritonKernels  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     attention.INTERPRETED, reason="kernels are interpreted in this process, not compiled"
 )
-HEADS = {"NUM_HEADS": 28, "GROUP": 7}
-DIMS = {"D": 128, "DV": 96, "PAD_D": 128, "PAD_DV": 128}
-TILES = {"CHUNK_TILE": 64, "DECODE_TILE": 16, "KEYS": 32, "SPLIT": 512, "BLOCK_SIZE": 16, "WIDEN": False}
-DENSE = {"LATENT": False}
-PLAIN = {"HAS_CAP": False, "SEES": 0, "HAS_SINKS": False}
-ALL = {"HAS_CAP": True, "SEES": 1, "HAS_SINKS": True}
-ATTEND = {**HEADS, **DIMS, **TILES, **DENSE}
-LATENT = {
-    "NUM_HEADS": 128,
-    "GROUP": 16,
-    "D": 576,
-    "DV": 512,
-    "PAD_D": 64,
-    "PAD_DV": 512,
-    "KEYS": 16,
-    "CHUNK_TILE": 16,
-    "LATENT": True,
-}
-"""Of DeepSeek V3."""
-FLOATS = {"scale", "softcap", "epsilon", "weight_offset", "update_scale", "least_step", "most_step"}
-TYPED = {
-    **dict.fromkeys(("part_acc", "part_sums", "states"), "*fp32"),
-    **dict.fromkeys(("items", "positions", "tables"), "*i32"),
-    **dict.fromkeys(("query_starts", "sources", "targets", "token_rows", "place"), "*i32"),
-}
-POINTERS = {
-    **dict.fromkeys(
-        ("out", "query", "keys", "values", "sinks", "key", "value", "x", "weight", "gate_up", "qkv")
-    ),
-    **dict.fromkeys(("cosines", "sines", "query_norm", "key_norm")),
-    **dict.fromkeys(("inputs", "bias", "stored", "decays", "updates", "rates", "biases")),
-    **dict.fromkeys(("inward", "outward", "steps", "skips")),
-}
-DELTA = {"NUM_HEADS": 32, "GROUP": 2, "DK": 128, "DV": 128, "PAD_DK": 128, "BLOCK_DV": 32}
-"""Of Qwen3-Next."""
-KERNELS: dict[str, tuple[Any, dict[str, Any], int]] = {
-    "decode": (
-        attention_kernels.attend_kernel,
-        ATTEND | PLAIN | {"HAS_CHUNKS": False, "PARTIAL": True},
-        4,
-    ),
-    "mixed": (
-        attention_kernels.attend_kernel,
-        ATTEND | ALL | {"HAS_CHUNKS": True, "PARTIAL": True},
-        4,
-    ),
-    "chunks of positions": (
-        attention_kernels.attend_kernel,
-        ATTEND | PLAIN | {"SEES": 2, "HAS_CHUNKS": True, "PARTIAL": True},
-        4,
-    ),
-    "latent": (
-        attention_kernels.attend_kernel,
-        ATTEND | PLAIN | LATENT | {"HAS_CHUNKS": True, "PARTIAL": True},
-        4,
-    ),
-    "join": (
-        attention_kernels.join_kernel,
-        {"NUM_HEADS": 28, "DV": 96, "PAD_DV": 128, "SPLIT": 512, "SEES": 1, "HAS_SINKS": True},
-        1,
-    ),
-    "write": (write.write_kernel, {"HEADS": 4, "BLOCK_SIZE": 16, "LATENT": False, **DIMS}, 1),
-    "rope": (
-        write.rope_kernel,
-        {"HEADS": 28, "KV_HEADS": 4, "BLOCK_SIZE": 16, "D": 128, "HALF": 48, "PAD_HALF": 64}
-        | {"REST": 32, "PAD_REST": 32, "HAS_NORMS": True, "ROUNDS": True},
-        1,
-    ),
-    "norm": (write.norm_kernel, {"D": 3000, "PAD_D": 4096, "ROUNDS": True}, 4),
-    "convolution": (
-        convolution.convolve_kernel,
-        {"NUM_CHANNELS": 8192, "KERNEL": 4, "KEPT": 4, "BLOCK": 256, "HAS_BIAS": True, "HAS_SILU": True},
-        4,
-    ),
-    "delta rule": (delta_rule.delta_kernel, DELTA | {"PER_CHANNEL": False}, 4),
-    "Kimi delta rule": (delta_rule.delta_kernel, DELTA | {"GROUP": 1, "PER_CHANNEL": True}, 4),
-    "state space": (
-        state_space.space_kernel,
-        {"NUM_HEADS": 48, "GROUP": 48, "P": 64, "N": 256, "BLOCK_P": 32, "PAD_N": 256},
-        4,
-    ),
-    "selective scan": (
-        state_space.scan_kernel,
-        {"NUM_CHANNELS": 8192, "N": 16, "BLOCK": 32, "PAD_N": 16},
-        4,
-    ),
-    "gate": (write.gate_kernel, {"WIDTH": 1500, "IS_GELU": True, "BLOCK": 1024}, 4),
-    "launch": (launch.write_one, {}, 4),
-}
+ModelDir = Callable[[str], Path]
+CPU = torch.device("cpu")
+SMALLEST_SHARED = 99 * 1024
+"""Bytes of shared memory of the smallest GPU of capability 8.0 or 9.0, or beside them."""
+
+# -- the product's functions, with the sizes of real models --
+
+DENSE, LATENT = Heads(28, 4, 128, 96), Heads(128, 1, 576, 512, values_in_keys=True)
+"""Of Qwen 2.5, but for the values, and of DeepSeek V3."""
+DECODES: list[Row] = [(600, 1), (3, 1)]
+MIXED: list[Row] = [*DECODES, (0, 70), (1000, 9)]
+TOKENS = 3
+RUNS = upload_columns([(np.array([0, 1, TOKENS]), np.array([-1, 4]), np.array([1, 2]))], CPU)  # type: ignore[list-item]
 
 
-def type_of(name: str, dtype: str) -> str:
-    """The type of a kernel's argument."""
-    if name in FLOATS:
-        return "fp32"
-    if name in ("block_ids", "offsets"):
-        return "*i64"
-    return TYPED.get(name, f"*{dtype}" if name in POINTERS else "i32")
+def attend(rows: list[Row], heads: Heads, **scores: Any) -> Callable[[torch.dtype], object]:
+    """Writes keys and values, and attends."""
+
+    def call(dtype: torch.dtype) -> object:
+        case = Case(rows, 2, heads, split=attention.SPLIT, dtype=dtype)
+        batch = case.batch()
+        key = torch.empty(len(batch.positions), heads.num_kv_heads, heads.dim, dtype=dtype)
+        batch.write(case.layer, key, key[..., : heads.value_dim])
+        return batch.attend_at_once(torch.cat(case.queries), case.layer, Scores(0.1, **scores))
+
+    return call
+
+
+def rope(dtype: torch.dtype) -> object:
+    """With norms, and a part of each head that is not rotated."""
+    shape, empty = LayerShape(4, 128, 128), torch.empty(TOKENS, 36 * 128, dtype=dtype)
+    layer = KVCache([shape], num_blocks=4, block_size=16, dtype=dtype, device=CPU).layers[0]
+    places, turns, norm = torch.zeros(TOKENS, dtype=torch.int64), empty[:, :96].contiguous(), empty[0, :128]
+    columns = {"cosines": turns, "sines": turns, "block_ids": places, "offsets": places, "num_heads": 28}
+    TritonKernels().rope_and_write(empty, layer, **columns, query_norm=norm, key_norm=norm, epsilon=1e-6)  # type: ignore[arg-type]
+    return TritonKernels().rope_and_write(empty, layer, **columns)  # type: ignore[arg-type]
+
+
+def norm(dtype: torch.dtype) -> object:
+    """Of both kinds."""
+    x = torch.empty(2, 3000, dtype=dtype)
+    return [TritonKernels().rms_norm(x, x[0], 1e-6, offset, offset == 0) for offset in (0.0, 1.0)]
+
+
+def gate(dtype: torch.dtype) -> object:
+    """Of a width that is no power of two."""
+    return TritonKernels().gate(torch.empty(2, 3000, dtype=dtype), Activation.GELU_TANH)
+
+
+def convolution(dtype: torch.dtype) -> object:
+    """Of Qwen3-Next."""
+    conv, states = torch.nn.Conv1d(8192, 8192, 4, groups=8192).to(dtype), torch.empty(6, 8192, 4, dtype=dtype)
+    return convolve(torch.empty(TOKENS, 8192, dtype=dtype), conv, states, RUNS)
+
+
+def delta_rule(key_heads: int, num_biases: int) -> Callable[[torch.dtype], object]:
+    """32 heads of 128 elements."""
+
+    def call(dtype: torch.dtype) -> object:
+        mixed = torch.empty(TOKENS, (2 * key_heads + 32) * 128, dtype=dtype)
+        query, key, value = mixed.split([key_heads * 128, key_heads * 128, 32 * 128], dim=1)
+        decays, updates = torch.empty(TOKENS, num_biases, dtype=dtype), torch.empty(TOKENS, 32, dtype=dtype)
+        decay = Decay(torch.empty(32), torch.empty(num_biases))
+        states = torch.empty(6, 32, 128, 128)
+        return apply_delta_rule((query, key, value), decays, updates, decay, states, RUNS)
+
+    return call
+
+
+def state_space(dtype: torch.dtype) -> object:
+    """Of Granite 4."""
+    x, inward, steps = (torch.empty(TOKENS, width, dtype=dtype) for width in (48 * 64, 256, 48))
+    space = Space(*(torch.empty(48, dtype=dtype) for _ in range(3)))
+    return move_space(x, inward, inward, steps, space, torch.empty(6, 48, 64, 256), RUNS)
+
+
+def selective_scan(dtype: torch.dtype) -> object:
+    """Of Jamba."""
+    x, inward = torch.empty(TOKENS, 8192, dtype=dtype), torch.empty(TOKENS, 16, dtype=dtype)
+    space = Space(torch.empty(8192, 16, dtype=dtype), *(torch.empty(8192, dtype=dtype) for _ in range(2)))
+    return scan_selectively(x, inward, inward, x, space, torch.empty(6, 8192, 16), RUNS)
+
+
+def first_launch(_: torch.dtype) -> object:
+    """What a start tries first; as nothing runs here, nothing is written."""
+    error = launch.launch_error.__wrapped__(CPU)
+    assert error == "a kernel wrote 0 instead of 7"
+    return error
+
+
+CALLS: dict[str, Callable[[torch.dtype], object]] = {
+    "decode": attend(DECODES, DENSE),
+    "mixed": attend(
+        MIXED, DENSE, softcap=30.0, sliding_window=700, sinks=torch.empty(28, dtype=torch.bfloat16)
+    ),
+    "chunks of positions": attend(MIXED, DENSE, chunk=512),
+    "latent": attend(MIXED, LATENT),
+    "rope": rope,
+    "norm": norm,
+    "gate": gate,
+    "convolution": convolution,
+    "delta rule": delta_rule(16, 32),
+    "Kimi delta rule": delta_rule(32, 32 * 128),
+    "state space": state_space,
+    "selective scan": selective_scan,
+    "first launch": first_launch,
+}
+# Those take half a minute to compile in float32.
+SLOW = ("mixed", "chunks of positions")
+CASES = [
+    (name, dtype)
+    for name in CALLS
+    for dtype in ("bfloat16", "float32")
+    if dtype == "bfloat16" or name not in SLOW
+]
+
+
+def assert_compiled(launches: list[Launch]) -> None:
+    """To machine code, for which there is room."""
+    assert launches
+    for made in launches:
+        assert made.compiled.asm["cubin"][:4] == b"\x7fELF"
+        assert made.compiled.metadata.shared <= SMALLEST_SHARED, made.name
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize(("name", "dtype"), CASES)
+def test_calls_of_real_sizes_compile(name: str, capability: int, dtype: str) -> None:
+    with compiling(capability) as launches:
+        CALLS[name](getattr(torch, dtype))
+    assert_compiled(launches)
 
 
 def launched_kernels() -> set[str]:
@@ -136,30 +186,155 @@ def launched_kernels() -> set[str]:
     return names
 
 
-def test_all_kernels_that_are_launched_are_compiled_here() -> None:
+def test_all_kernels_that_are_launched_are_among_the_calls() -> None:
     """The smallest kernel was not, and did not compile: on the first GPU Triton was off as a whole."""
-    assert launched_kernels() == {kernel.fn.__name__ for kernel, _, _ in KERNELS.values()}
+    names = set[str]()
+    with launching(lambda kernel, *_, **__: names.add(kernel.fn.__name__)):
+        for call in CALLS.values():
+            call(torch.bfloat16)
+    assert names == launched_kernels()
 
 
-# Those take half a minute to compile in float32.
-SLOW = ("mixed", "chunks of positions")
-CASES = [
-    (name, dtype) for name in KERNELS for dtype in ("bf16", "fp32") if dtype == "bf16" or name not in SLOW
-]
+# -- whole models --
+
+
+def make_driver(path: Path, max_model_len: int) -> Driver:
+    """A runner and requests for it."""
+    runner = UncheckedRunner(
+        path,
+        served_model_name="tiny",
+        num_slots=80,
+        attention="triton",
+        dtype="bfloat16",
+        num_blocks=400,
+        block_size=16,
+        max_model_len=max_model_len,
+        threads=1,
+    )
+    return Driver(runner, num_slots=80)
+
+
+def serve(driver: Driver, num_rows: int, num_tokens: int, chunk: int) -> None:
+    """Runs prompts in chunks, decode steps of them, and a step with another prompt beside them."""
+    requests = [driver.add([5] * num_tokens, 3) for _ in range(num_rows)]
+    for first in range(0, num_tokens, chunk):
+        driver.step({request.slot: min(chunk, num_tokens - first) for request in requests})
+    driver.step({})
+    beside = driver.add([5] * 5, 2)
+    driver.step({beside.slot: 5})
+    driver.requests = []
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("capability", [80, 90])
-@pytest.mark.parametrize(("name", "dtype"), CASES)
-def test_compiles(name: str, capability: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(CACHE / "triton"))
-    kernel, constants, num_warps = KERNELS[name]
-    signature = {n: "constexpr" if n in constants else type_of(n, dtype) for n in kernel.arg_names}
-    places = {(kernel.arg_names.index(n),): value for n, value in constants.items()}
-    compiled = triton.compile(
-        ASTSource(kernel, signature, places, {}),
-        target=GPUTarget("cuda", capability, 32),
-        options={"num_warps": num_warps, "num_stages": 2},
-    )
-    assert compiled.asm["cubin"][:4] == b"\x7fELF"
-    assert compiled.metadata.shared <= 99 * 1024, "shared memory of the smallest of these GPUs"
+@pytest.mark.parametrize("preset", FAMILIES)
+def test_steps_of_every_family_compile(preset: str, model_dir: ModelDir) -> None:
+    with compiling() as launches:
+        serve(make_driver(model_dir(preset), LONGEST.get(preset, 128)), 2, 40, 30)
+    assert "attend_kernel" in {made.name for made in launches}
+    assert_compiled(launches)
+
+
+# -- no more kernels than are known beforehand --
+
+WALK = [(1, 1, 1), (1, 5, 5), (2, 9, 9), (1, 70, 70), (1, 900, 300), (1, 220, 200), (16, 3, 3), (33, 3, 3)]
+"""Numbers of rows, tokens and tokens of a chunk, among them single ones, and tables that are 16 blocks wide."""
+VARIANTS = {
+    "tiny-qwen3": {"attend_kernel": 3},
+    "tiny-gpt-oss": {"attend_kernel": 6, "join_kernel": 2},
+    "hybrid-granite": {"attend_kernel": 3},
+}
+"""Kernels that a model needs, 1 where nothing is said. Attention has one for decode steps, and two for chunks, with and
+without split contexts beside them: for layers with windows as many again."""
+
+
+def variants(path: Path) -> dict[str, int]:
+    """How many kernels of each name the steps of the walk need, in which only numbers of rows and tokens differ."""
+    hashes = defaultdict[str, set[str]](set)
+    with compiling() as launches:
+        driver = make_driver(path, 1024)
+        launches.clear()  # of modules that are tried when the model is loaded
+        for rows, tokens, chunk in WALK:
+            serve(driver, rows, tokens, chunk)
+    for made in launches:
+        hashes[made.name].add(made.compiled.hash)
+    return {name: len(found) for name, found in hashes.items()}
+
+
+@pytest.fixture
+def long_model_dir(model_dir: ModelDir, tmp_path: Path) -> ModelDir:
+    """As `model_dir`, of models with room for split contexts."""
+
+    def get(preset: str) -> Path:
+        path = Path(shutil.copytree(model_dir(preset), tmp_path / preset))
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 1024}))
+        return path
+
+    return get
+
+
+@pytest.mark.parametrize("preset", VARIANTS)
+def test_kernels_do_not_depend_on_the_batch(preset: str, long_model_dir: ModelDir) -> None:
+    """Each further one is compiled while requests wait for it: the width of block tables made some."""
+    found = variants(long_model_dir(preset))
+    assert found == {name: VARIANTS[preset].get(name, 1) for name in found}
+
+
+# -- planted --
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def annotated(to: Any, value: Any) -> None:
+    """The smallest kernel as it was on the first GPU."""
+    tl.store(to, value)
+
+
+class Altered:
+    """A kernel some of whose arguments are others."""
+
+    def __init__(self, kernel: Any, alter: Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]) -> None:
+        self._kernel, self._alter = kernel, alter
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., object]:
+        def call(*args: Any, **options: Any) -> object:
+            args, options = self._alter(grid, args, options)
+            return self._kernel[grid](*args, **options)
+
+        return call
+
+
+def test_planted_annotations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault of the first GPU."""
+    monkeypatch.setattr(launch, "write_one", annotated)
+    with compiling(), pytest.raises(AssertionError, match="Cannot access global variable Any"):
+        CALLS["first launch"](torch.bfloat16)
+
+
+def test_planted_none_instead_of_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = Altered(write.norm_kernel, lambda _, args, options: ((args[0], None, *args[2:]), options))
+    monkeypatch.setattr(write, "norm_kernel", planted)
+    with compiling(), pytest.raises(CompilationError, match="norm_kernel"):
+        CALLS["norm"](torch.bfloat16)
+
+
+def test_planted_constant_of_the_batch(long_model_dir: ModelDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_rows(grid: tuple[int, ...], args: Any, options: dict[str, Any]) -> Any:
+        return args, options | {"BLOCK": 64 if grid[0] > 16 else options["BLOCK"]}
+
+    monkeypatch.setattr(write, "gate_kernel", Altered(write.gate_kernel, by_rows))
+    assert variants(long_model_dir("tiny-qwen3"))["gate_kernel"] == 2
+
+
+@pytest.fixture
+def specialised_widths(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Attention as it was: Triton makes other kernels of tables as wide as a multiple of 16."""
+    kernel = attention_kernels.attend_kernel
+    (width,) = (param for param in kernel.params if param.name == "table_width")
+    monkeypatch.setattr(width, "do_not_specialize", False)
+    monkeypatch.setattr(kernel, "device_caches", defaultdict(kernel.create_binder))
+    yield
+
+
+@pytest.mark.usefixtures("specialised_widths")
+def test_planted_kernels_for_widths_of_tables(long_model_dir: ModelDir) -> None:
+    assert variants(long_model_dir("tiny-qwen3"))["attend_kernel"] > VARIANTS["tiny-qwen3"]["attend_kernel"]

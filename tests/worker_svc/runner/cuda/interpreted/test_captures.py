@@ -7,43 +7,27 @@ import logging
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from triton.runtime.errors import OutOfResources
 
 from tests.worker_svc.runner.cuda.recorded_capture import RecordedCapture
+from tests.worker_svc.runner.cuda.unchecked_runner import FAMILIES, UncheckedRunner
 from tests.worker_svc.runner.reference import LONGEST
-from tools.hybrid_families import HYBRID_PRESETS
-from tools.make_random_model import PRESETS
 from worker_svc.runner.attention import attention
 from worker_svc.runner.cuda.captures import Capture, Results
 from worker_svc.runner.cuda.experts import DeviceExperts, serve_experts
 from worker_svc.runner.cuda.graphs import CapturedStep, DecodeStep
 from worker_svc.runner.cuda.runner import CudaRunner
-from worker_svc.runner.model.loading import LoadedModel, load_model
-from worker_svc.runner.split.known_states import learn_states
-from worker_svc.runner.triton.batch import DecodeBatch, TritonBatch
+from worker_svc.runner.model.loading import load_model
+from worker_svc.runner.triton.batch import DecodeBatch
 from worker_svc.runner.triton.fused import TritonNorm, fuse
 
 ModelDir = Callable[[str], Path]
-FAMILIES = [*sorted(name for name in PRESETS if name.startswith("tiny-")), *HYBRID_PRESETS]
 MIXTURES = ("tiny-gpt-oss", "tiny-llama4", "tiny-qwen3-moe", "tiny-deepseek-v3")
 NUM_SIZES = 3
 """Decode steps of 1, 2 and 4 rows."""
-
-
-class UncheckedRunner(CudaRunner):
-    """Loads without the comparison with transformers' code, which takes the interpreter minutes."""
-
-    def _load(self, path: Path, dtype: str, *others: Any) -> LoadedModel:
-        model = load_model(path, dtype=dtype, device="cpu", max_model_len=others[-1])
-        learn_states(model)
-        serve_experts(model.module)
-        fuse(model.module)
-        self._batch_class = TritonBatch
-        return model
 
 
 def make(model_dir: ModelDir, preset: str = "tiny-qwen3", dtype: str = "float32") -> CudaRunner:
