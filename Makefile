@@ -20,10 +20,10 @@ export PYTHONDONTWRITEBYTECODE :=
 SINCE ?=
 ALL ?=
 
-.PHONY: help install lock sbom images up test test-all lint soak rehearse figures protos wheels clean
+.PHONY: help install lock sbom images up test test-all lint soak rehearse figures protos wheels gpu-wheels clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP)  ## make .venv with everything in it (again only when the versions change)
 
@@ -99,6 +99,9 @@ protos: install  ## write signalbox/v1 anew from protos/
 
 wheels: install  ## wheels in dist/, with compiled kernels; other machines in ARGS="--machine x86_64 aarch64"
 	$(BIN)/python -m tools.wheels $(ARGS)
+
+gpu-wheels: install  ## dist/gpu-wheels: what `python -m benchmarks.gpu` needs beside torch, on a machine without network
+	$(BIN)/python -m tools.gpu_wheels $(ARGS)
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .venv-release build dist .pytest_cache .mypy_cache .ruff_cache

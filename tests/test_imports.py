@@ -110,6 +110,11 @@ def test_no_service_needs_the_command_line_or_the_benches(package: str) -> None:
     assert offenders(sources(package), ("signalbox.cli", BENCHMARKS)) == []
 
 
+@pytest.mark.parametrize("package", PRODUCT)
+def test_no_package_needs_what_runs_from_a_checkout(package: str) -> None:
+    assert offenders(sources(package), ("benchmarks", "tools", "tests")) == []
+
+
 def test_only_the_command_for_benches_knows_them() -> None:
     command = ROOT / "signalbox" / "cli" / "commands" / "bench.py"
     assert offenders([path for path in common() if path != command], (BENCHMARKS,)) == []

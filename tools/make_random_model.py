@@ -31,6 +31,18 @@ PRESETS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = (
     | HYBRID_PRESETS
     | HYBRID_SIZES
     | {
+        "speck-qwen3": (
+            Qwen3Config,
+            TINY
+            | {
+                "hidden_size": 32,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 1,
+                "intermediate_size": 32,
+                "tie_word_embeddings": True,
+            },
+        ),
         "qwen3-60m": (
             Qwen3Config,
             TINY
@@ -87,14 +99,21 @@ GAINS = {"q_proj": 2.0, "k_proj": 2.0, "q_norm": 1.5, "k_norm": 1.5, "o_proj": 3
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
-def make_model(preset: str, out_dir: Path, seed: int = 0, dtype: torch.dtype = torch.float32) -> Path:
+def make_model(
+    preset: str,
+    out_dir: Path,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Path:
     """Writes config.json, generation_config.json and model.safetensors, or several of 4 GB with their index, to
-    `out_dir`, and returns that."""
+    `out_dir`, and returns that. device: where weights are drawn; each kind draws others."""
     config_class, settings = PRESETS[preset]
     config = config_class(**settings)
     auto_model: Any = AutoModelForCausalLM
-    model = auto_model.from_config(config, dtype=dtype if preset in LARGE else torch.float32)
-    fill_weights(model, torch.Generator().manual_seed(seed))
+    with torch.device(device):
+        model = auto_model.from_config(config, dtype=dtype if preset in LARGE else torch.float32)
+    fill_weights(model, torch.Generator(device).manual_seed(seed))
     model.generation_config.eos_token_id = EOS_TOKEN_ID
     model.to(dtype).save_pretrained(out_dir, max_shard_size=LARGEST_FILE)
     return out_dir

@@ -35,6 +35,7 @@ PACKAGES = (
     Package("scheduler_svc", is_service=True),
     Package("worker_svc", is_service=True),
     Package("frontend_svc", is_service=True),
+    Package("benchmarks", is_packed=False, is_product=False),
     Package("tools", is_packed=False, is_product=False),
     Package("tests", is_packed=False, is_product=False, is_typed=False),
     Package("protos", is_packed=False, is_product=False, is_typed=False, is_mapped=False),

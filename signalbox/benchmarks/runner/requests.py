@@ -35,6 +35,10 @@ class Requests:
         """Slots that have output."""
         return np.flatnonzero(self.num_computed >= self.num_prompt).astype(np.int32)
 
+    def set_sampling(self, slot: int, params: SamplingParams) -> None:
+        """How a request samples from now on."""
+        self._sampling.set(slot, params)
+
     def batch(self, chunks: list[tuple[int, int]], rows: I32 | None = None) -> Batch:
         """The step that decodes `rows`, None: whoever can, and computes (slot, length) of prompts."""
         decode = self.decoding if rows is None else rows

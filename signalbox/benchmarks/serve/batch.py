@@ -50,6 +50,7 @@ async def measure_batch(
         "decode_tok_s": decode_rate(records),
         **percentiles_ms("ttft", [record.ttft_s for record in records]),
         **percentiles_ms("itl", [gap for record in records for gap in record.gaps_s()]),
+        **percentiles_ms("tpot", [record.tpot_s for record in records if record.tpot_s is not None]),
         **deliveries.figures(),
         "messages_per_token": round(sum(len(record.arrivals) for record in records) / num_tokens, 4),
         "frontend_tok_cpu_s": round(num_tokens / frontend_s) if frontend_s else None,

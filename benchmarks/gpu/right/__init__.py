@@ -1,0 +1,1 @@
+"""Whether outputs are right: tiny models in float32, against transformers."""

@@ -1,0 +1,74 @@
+"""The stage `ring`: scheduler, worker and frontend as processes of their own, and clients that call them over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from benchmarks.gpu.context import Context
+from benchmarks.gpu.models import model_of
+from signalbox.benchmarks.load.http_link import HttpLink
+from signalbox.benchmarks.serve.batch import measure_batch
+from signalbox.benchmarks.serve.command import read_vocab_size
+from signalbox.benchmarks.serve.local_ring import LocalRing, free_addresses
+from signalbox.benchmarks.serve.reference import Shape
+from signalbox.cli.ring.ring import Ring
+
+NAME = "bench"
+
+
+@dataclass(frozen=True)
+class RingSizes:
+    """How large the batches are."""
+
+    streams: tuple[int, ...]
+    prompt_tokens: int
+    output_tokens: int
+    worker_flags: tuple[str, ...]
+
+
+GPU = RingSizes((1, 32, 128, 256), 512, 128, ("--device=cuda", "--max-model-len=4096"))
+CPU = RingSizes((1, 2), 8, 4, ("--device=cpu", "--num-blocks=64", "--block-size=4", "--threads=1"))
+"""Without Triton: services start no interpreter."""
+WARM_UP_TOKENS = 8
+
+
+def run(context: Context) -> None:
+    """Writes a line for each number of streams, and one of the start."""
+    sizes = GPU if context.order.is_gpu else CPU
+    path = model_of(context.order)
+    scheduler, http, grpc, worker, metrics = free_addresses(5)
+    ring = LocalRing(
+        Ring(
+            path.absolute(),
+            NAME,
+            scheduler,
+            http,
+            grpc,
+            (worker,),
+            worker_flags=(*sizes.worker_flags, f"--metrics={metrics}"),
+        )
+    )
+    started = time.monotonic()
+
+    async def measure() -> None:
+        context.line("ready", ready_s=round(time.monotonic() - started, 1), model=path.name)
+        link = HttpLink(f"http://{http}", NAME)
+        vocab_size = read_vocab_size(path)
+        for streams in sizes.streams:
+            for num_tokens in (WARM_UP_TOKENS, sizes.output_tokens):
+                shape = Shape(streams, sizes.prompt_tokens, min(num_tokens, sizes.output_tokens))
+                figures = await measure_batch(
+                    link,
+                    shape,
+                    vocab_size=vocab_size,
+                    seed=f"{streams} {num_tokens}",
+                    worker_metrics=metrics,
+                    frontend=http,
+                    cpu_s=ring.cpu_s,
+                )
+            context.line("ring", streams=streams, **figures)
+        await link.close()
+
+    asyncio.run(ring.use(measure))

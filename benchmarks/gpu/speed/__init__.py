@@ -1,0 +1,1 @@
+"""How long steps of the runner take, without services."""

@@ -1,0 +1,1 @@
+"""Stages of tests, which do what stages should not."""
