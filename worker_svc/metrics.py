@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from signalbox.telemetry import attributes as names
 from signalbox.telemetry.metrics_server import counter, gauge, span_counts
 from signalbox.telemetry.spans import SpanCounts
-from worker_svc.core.batch import RankTimes
+from worker_svc.core.batch import RankTimes, WarmUp
 from worker_svc.core.drafts.drafting import DraftTotals
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.disk.tier import DiskTier
@@ -39,6 +39,7 @@ def read(
     spans: SpanCounts,
     disk: DiskTier | None = None,
     ranks: Sequence[RankTimes] = (),
+    warm_up: WarmUp | None = None,
 ) -> Iterator[Metric]:
     """The state as it is now. The step thread may be at work: numbers of one scrape may be a step apart."""
     totals = steps.totals
@@ -71,6 +72,7 @@ def read(
     yield gauge(names.METRIC_WORKER_ALONE, "Whether it goes on without a scheduler.", [({}, steps.is_alone)])
     yield from _of_disk(disk) if disk is not None else ()
     yield _of_ranks(ranks)
+    yield from of_warm_up(warm_up) if warm_up is not None else ()
     num_logs, num_messages, num_bytes = outputs.unread()
     yield gauge(names.METRIC_OUTBOUND_LOGS, "Frontends with a log of outputs.", [({}, num_logs)])
     yield gauge(
@@ -91,6 +93,20 @@ def _of_ranks(ranks: Sequence[RankTimes]) -> Metric:
         names.METRIC_WORKER_RANK_SECONDS,
         "Time of steps by rank and part; answers is rank 0's wait for the others behind its own part.",
         parts,
+    )
+
+
+def of_warm_up(warm_up: WarmUp) -> Iterator[Metric]:
+    """What was run before the worker was ready."""
+    yield gauge(
+        names.METRIC_WORKER_WARM_UP,
+        "Time of the warm-up: graphs captured and kernels compiled before the worker was ready.",
+        [({}, warm_up.seconds)],
+    )
+    yield counter(
+        names.METRIC_WORKER_LATE_COMPILES,
+        "Kernel variants that were compiled while serving: a step waited for each.",
+        [({}, warm_up.num_late_compiles)],
     )
 
 

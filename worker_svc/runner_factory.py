@@ -114,7 +114,26 @@ def _torch(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
         from worker_svc.runner.cuda.runner import CudaRunner  # noqa: PLC0415
 
         runner_class = partial(CudaRunner, attention=settings.kernels)
-    return _made_by(runner_class, settings)
+    runner, drafter = _made_by(runner_class, settings)
+    if settings.device == "cuda":
+        _warm_up(runner, drafter, settings)
+    return runner, drafter
+
+
+def _warm_up(runner: TorchRunner, drafter: Drafter | None, settings: WorkerSettings) -> None:
+    """Compiles what steps on a GPU will need, if Triton is there."""
+    from worker_svc.runner.cuda.runner import CudaRunner  # noqa: PLC0415
+    from worker_svc.runner.errors import ModelLoadError  # noqa: PLC0415
+
+    assert isinstance(runner, CudaRunner), "it was made by that class"
+    if not runner.decode_sizes:
+        return
+    from worker_svc.runner.warming.warm_up import warm_up  # noqa: PLC0415
+
+    try:
+        warm_up(runner, drafter, settings.max_num_batched_tokens)
+    except ModelLoadError as error:
+        raise StartupError(str(error)) from None
 
 
 def _leading(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:

@@ -369,3 +369,22 @@ class AheadRunner(ModelRunner, Protocol):
 
     def collect(self, launched: Launched) -> Sampled:
         """Waits for the tokens of the oldest launched batch. Raises whatever went wrong."""
+
+
+@dataclass
+class WarmUp:
+    """What was run before a worker was ready, so that no step waits for a compiler."""
+
+    seconds: float = 0.0
+    """How long it took."""
+    num_late_compiles: int = 0
+    """Kernel variants that were compiled while serving, for want of a step in the warm-up. Right is 0."""
+
+
+@runtime_checkable
+class WarmedRunner(ModelRunner, Protocol):
+    """A runner whose kernels are compiled when they are first run."""
+
+    @property
+    def warm_up(self) -> WarmUp:
+        """Its warm-up. Any thread may ask."""

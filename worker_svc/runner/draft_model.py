@@ -125,9 +125,25 @@ class DraftModel(Drafter):
             proposed[row] = draft[:count]
         return proposed
 
+    @torch.inference_mode()
+    def rehearse(self, query_starts: I32, positions: I32, tables: I32, num_decode_rows: int) -> None:
+        """Runs rows `[R]`, with query tokens at `positions` `[T]`, that are nobody's and whose drafts nobody wants."""
+        batch = self._batch(query_starts, positions, tables, num_decode_rows)
+        self._run(batch, np.zeros(len(positions), np.int32), query_starts[1:] - 1)
+
+    @property
+    def block_size(self) -> int:
+        """Positions of a block."""
+        return self.cache.block_size
+
+    @property
+    def most_positions(self) -> int:
+        """Positions of a sequence that it can draft for."""
+        return self._model.max_position_embeddings
+
     def _limits(self, rows: DraftRows) -> I64:
         """[R] limits that the draft model's own context allows."""
-        room = self._model.max_position_embeddings - rows.num_tokens[rows.slots].astype(np.int64) + 1
+        room = self.most_positions - rows.num_tokens[rows.slots].astype(np.int64) + 1
         limits: I64 = np.minimum(rows.limits, room)
         return limits
 

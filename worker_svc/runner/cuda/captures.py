@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import torch
 
+from worker_svc.runner.progress import Progress
+
 WARM_UPS = 2
 """Runs before a capture: Triton compiles its kernels, libraries choose theirs."""
 Results = tuple[torch.Tensor, ...]
@@ -43,3 +45,16 @@ class CudaCapture:
         with torch.cuda.graph(graph, pool=self._pool):
             results = run()
         return graph.replay, results
+
+
+class CountedCapture:
+    """A `Capture` that tells the log how many graphs there are."""
+
+    def __init__(self, capture: Capture, progress: Progress) -> None:
+        self._capture, self._progress = capture, progress
+
+    def __call__(self, run: Callable[[], Results]) -> tuple[Callable[[], object], Results]:
+        """Captures; afterwards the log may have a line."""
+        captured = self._capture(run)
+        self._progress.end(f"a decode step of {len(captured[1][0])} rows")
+        return captured

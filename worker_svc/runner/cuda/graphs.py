@@ -135,14 +135,14 @@ class DecodeSteps:
         num_splits: int,
         store: StateStore | None = None,
     ) -> None:
-        self._sizes = sizes
+        self.sizes = sizes
         self._steps: dict[int, DecodeStep | CapturedStep] = {
             size: DecodeStep(module, cache, state, of_layers, size, num_splits, store) for size in sizes
         }
 
     def for_rows(self, count: int) -> DecodeStep | CapturedStep | None:
         """The smallest that holds `count` rows; None if that are too many."""
-        size = bucket_for(count, self._sizes)
+        size = bucket_for(count, self.sizes)
         return None if size is None else self._steps[size]
 
     @property
@@ -161,7 +161,7 @@ class DecodeSteps:
         """
         failure = ""
         largest: Results | None = None
-        for size in sorted(self._sizes, reverse=True):
+        for size in sorted(self.sizes, reverse=True):
             step = self._steps[size]
             assert isinstance(step, DecodeStep)
             try:

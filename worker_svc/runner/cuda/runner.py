@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from worker_svc.core.batch import Batch, Sampled
+from worker_svc.core.batch import Batch, Sampled, WarmUp
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.core.run_ahead import is_plain
 from worker_svc.core.steps_in_flight import MOST_IN_FLIGHT
@@ -25,13 +25,14 @@ from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.cpu.direct_forward import ModuleForward
 from worker_svc.runner.cuda.buckets import LARGEST_BUCKET, bucket_sizes
-from worker_svc.runner.cuda.captures import Capture, CudaCapture
+from worker_svc.runner.cuda.captures import Capture, CountedCapture, CudaCapture
 from worker_svc.runner.cuda.loading import load_for_gpu
 from worker_svc.runner.cuda.sampler import plan_sampling, sample_on_device
 from worker_svc.runner.cuda.state import DecodeRows, DecodeState, StateMirror
 from worker_svc.runner.cuda.transfers import HostCopy, upload
 from worker_svc.runner.model.kept_weights import Quantization
 from worker_svc.runner.model.loading import LoadedModel
+from worker_svc.runner.progress import Progress
 from worker_svc.runner.recurrent.drafted import rows_of
 from worker_svc.runner.recurrent.rows import StateRows
 from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums
@@ -85,6 +86,7 @@ class CudaRunner(TorchRunner):
         """
         self._attention, self._capture = attention, capture
         super().__init__(model_dir, **settings)
+        self.warm_up = WarmUp()
         num_slots = self.info.num_slots
         columns = -(-self.info.max_model_len // self.info.block_size)
         self._mirror = StateMirror(num_slots, columns, self.info.num_blocks, self._layout.groups)
@@ -126,8 +128,10 @@ class CudaRunner(TorchRunner):
         )
         capture = self._capture or (CudaCapture() if self.model.device.type == "cuda" else None)
         if capture is not None:
+            progress = Progress("CUDA graphs", len(sizes))
             with torch.inference_mode():
-                steps.capture(capture)
+                steps.capture(CountedCapture(capture, progress))
+            self.warm_up.seconds += progress.seconds
         return steps
 
     def execute(self, batch: Batch) -> Sampled:
@@ -165,6 +169,20 @@ class CudaRunner(TorchRunner):
         self._mirror.collected(launched.slots, launched.positions, tokens)
         states, choices = np.split(finite, [len(finite) - count])
         return Sampled(token_ids=tokens, bad_rows=bad_rows(states, choices, launched.sample_rows))
+
+    @property
+    def decode_sizes(self) -> tuple[int, ...]:
+        """Rows of the decode steps that run on the device's state alone, ascending; empty: without Triton."""
+        return () if self._steps is None else self._steps.sizes
+
+    @property
+    def scratch_blocks(self) -> tuple[int, ...]:
+        """[G] a block of the spine and of each other group that no request has."""
+        return self._mirror.scratch_blocks
+
+    def forget(self) -> None:
+        """The next step sends the device all that it reads of its slots."""
+        self._mirror.forget()
 
     @property
     def num_graphs(self) -> int:

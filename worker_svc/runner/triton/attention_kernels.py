@@ -163,7 +163,11 @@ def _run_item(  # type: ignore[no-untyped-def]
             tl.store(out + out_at[:, None] + dv[None, :], result.to(out.dtype.element_ty), mask=at_dv)
 
 
-@triton.jit(do_not_specialize=["num_chunk_items", "table_width", "num_splits", "reach"])  # type: ignore[untyped-decorator]
+# What follows from the batch has no variants of its own: only the model, and four kinds of steps, have.
+@triton.jit(  # type: ignore[untyped-decorator]
+    do_not_specialize=["num_chunk_items", "table_width", "num_splits", "reach"],
+    do_not_specialize_on_alignment=["tables"],
+)
 def attend_kernel(  # type: ignore[no-untyped-def]
     out, part_acc, part_sums, query, keys, values, items, positions, tables, sinks, num_chunk_items,
     q_token, q_head, out_token, table_width, key_stride, value_stride, num_splits, scale, softcap, reach,
