@@ -10,7 +10,7 @@ from typing import Any
 PATH = Path("tools/budgets.toml")
 """From the root of a checkout."""
 TIGHTEN = "python -m tools.structure --tighten"
-_HEAD = f"""\
+HEAD = f"""\
 # The most that each count of `python -m tools.structure` may be. `{TIGHTEN}` lowers budgets to the
 # counts. A budget is raised by a commit that changes only this file, and whose body gives the measured reason.
 """
@@ -31,8 +31,9 @@ def _flat(path: str, table: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
             raise ValueError(f"{path}{name} is {value!r}, and no number")
 
 
-def write_budgets(budgets: Mapping[str, int]) -> str:
-    """The text of the file. Names have two parts, or four: of these the last three stand in one line."""
+def write_budgets(budgets: Mapping[str, int], head: str = HEAD) -> str:
+    """The text of the file, which begins with `head`. Names have two parts, or four: of these the last three stand in
+    one line."""
     sections: dict[str, list[str]] = {}
     lines: dict[tuple[str, str], list[str]] = {}
     for name, value in budgets.items():
@@ -45,22 +46,23 @@ def write_budgets(budgets: Mapping[str, int]) -> str:
                 raise ValueError(f"{name} has neither two parts nor four")
     for (section, line), counts in lines.items():
         sections.setdefault(section, []).append(f"{line} = {{ {', '.join(counts)} }}")
-    return _HEAD + "".join(f"\n[{name}]\n" + "\n".join(rows) + "\n" for name, rows in sections.items())
+    return head + "".join(f"\n[{name}]\n" + "\n".join(rows) + "\n" for name, rows in sections.items())
 
 
-def complaints(counts: Mapping[str, int], budgets: Mapping[str, int]) -> list[str]:
-    """One sentence for each count that is not its budget, and for each name that is on one side only."""
+def complaints(counts: Mapping[str, int], budgets: Mapping[str, int], tighten: str = TIGHTEN) -> list[str]:
+    """One sentence for each count that is not its budget, and for each name that is on one side only; `tighten` is the
+    command that lowers budgets."""
     found = []
     for name, count in counts.items():
         budget = budgets.get(name)
         if budget is None:
-            found.append(f"{name} has no budget: {TIGHTEN}")
+            found.append(f"{name} has no budget: {tighten}")
         elif count > budget:
             found.append(f"{name} is {count}, above its budget of {budget}")
         elif count < budget:
-            found.append(f"{name} is {count}, below its budget of {budget}: {TIGHTEN}")
+            found.append(f"{name} is {count}, below its budget of {budget}: {tighten}")
     return found + [
-        f"{name} has a budget and is not counted: {TIGHTEN}" for name in budgets.keys() - counts.keys()
+        f"{name} has a budget and is not counted: {tighten}" for name in budgets.keys() - counts.keys()
     ]
 
 

@@ -12,19 +12,19 @@ MOST_COMMITS = 50
 """Newest commits of the file that are looked at."""
 
 
-def wrong_raises(tree: Path) -> list[str]:
-    """One sentence for each commit that has raised a budget and changes anything else, or has no body, and one if the
-    working tree has. Empty where there is no git, or no history."""
-    current = _git(tree, "show", f"HEAD:{PATH}")
+def wrong_raises(tree: Path, path: Path = PATH) -> list[str]:
+    """One sentence for each commit that has raised a budget of the file at `path` and changes anything else, or has no
+    body, and one if the working tree has. Empty where there is no git, or no history."""
+    current = _git(tree, "show", f"HEAD:{path}")
     if current is None:
         return []
     found = []
-    raised = raised_budgets(read_budgets(current), read_budgets((tree / PATH).read_text()))
+    raised = raised_budgets(read_budgets(current), read_budgets((tree / path).read_text()))
     if raised:
         found.append(f"not committed: raises {', '.join(raised)}; commit it alone, with the measured reason")
-    commits = _git(tree, "log", f"--max-count={MOST_COMMITS}", "--format=%H", "--", str(PATH)) or ""
+    commits = _git(tree, "log", f"--max-count={MOST_COMMITS}", "--format=%H", "--", str(path)) or ""
     for commit in commits.split():
-        found += _complaints(tree, commit)
+        found += _complaints(tree, path, commit)
     return found
 
 
@@ -33,8 +33,8 @@ def raised_budgets(before: Mapping[str, int], after: Mapping[str, int]) -> list[
     return sorted(name for name, value in after.items() if value > before.get(name, value))
 
 
-def _complaints(tree: Path, commit: str) -> list[str]:
-    before, after = (_git(tree, "show", f"{name}:{PATH}") for name in (f"{commit}^", commit))
+def _complaints(tree: Path, path: Path, commit: str) -> list[str]:
+    before, after = (_git(tree, "show", f"{name}:{path}") for name in (f"{commit}^", commit))
     if before is None or after is None:
         return []
     raised = raised_budgets(read_budgets(before), read_budgets(after))
@@ -42,7 +42,7 @@ def _complaints(tree: Path, commit: str) -> list[str]:
         return []
     what = f"{commit[:8]} raises {', '.join(raised)}"
     files = (_git(tree, "diff-tree", "--no-commit-id", "--name-only", "-r", commit) or "").split("\n")
-    if [name for name in files if name] != [str(PATH)]:
+    if [name for name in files if name] != [str(path)]:
         return [f"{what} and changes other files"]
     if not (_git(tree, "show", "--no-patch", "--format=%b", commit) or "").strip():
         return [f"{what} and gives no reason in its body"]

@@ -103,7 +103,7 @@ class _Reads(TorchDispatchMode):
     ) -> Any:
         name = func._schema.name
         self._note((args, kwargs), name, made=False)
-        if name in SYNCHRONIZING or _asks_host(func, args):
+        if waits_for_device(func, args):
             raise HostNeededError(f"{name} waits for the device{_place()}")
         out = func(*args, **(kwargs or {}))
         self._note(out, name, made=True)
@@ -129,10 +129,12 @@ class _NoHost(TorchFunctionMode):
         return func(*args, **named)
 
 
-def _asks_host(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether an operator waits for the device with these arguments: an index by booleans has as many rows as there
+def waits_for_device(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether an operator waits for the device with these arguments; an index by booleans has as many rows as there
     are, and torch's grouped product copies its offsets to the host in all types but bfloat16."""
     name, overload = func._schema.name, func._schema.overload_name
+    if name in SYNCHRONIZING:
+        return True
     if name in ("aten::index", "aten::index_put", "aten::index_put_"):
         return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
     if name == "aten::where":
