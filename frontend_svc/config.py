@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from frontend_svc.guard.addresses import TrustedProxies, read_networks
 from signalbox.links.addresses import read_addresses
 from signalbox.telemetry.settings import MetricsSettings
 
@@ -29,6 +30,11 @@ def _check_face(value: str) -> str:
 
 def _check_addresses(value: str) -> str:
     read_addresses(value)
+    return value
+
+
+def _check_networks(value: str) -> str:
+    read_networks(value)
     return value
 
 
@@ -123,6 +129,12 @@ class FrontendSettings(MetricsSettings):
     256."""
     max_grpc_connections: Annotated[int, Field(ge=0)] = 0
     """Most gRPC connections open at one time; 0: the other quarter."""
+    trusted_proxies: Annotated[str, AfterValidator(_check_networks)] = ""
+    """Addresses and networks of gateways, joined by commas: their connections are not counted by address. Any other
+    IPv4 address, or /64 of IPv6, has 1,024 connections over HTTP and 64 over gRPC at most."""
+    memory_limit_bytes: Annotated[int, Field(ge=0)] = 0
+    """Most bytes of memory that this process may have: above 70 % it takes no new connection, above 85 % it ends its
+    calls and then itself, to be started again. 0: the limit of its memory cgroup; without one it is not watched."""
     max_body_bytes_at_once: Annotated[int, Field(ge=1 << 20)] = 256 << 20
     """Most bytes of HTTP request bodies that may be on their way at one time; further ones are refused."""
     reasoning_parser: str = "auto"
@@ -212,6 +224,11 @@ class FrontendSettings(MetricsSettings):
         """Where it listens in plaintext."""
         public = () if self.public_tls_cert is not None else self.faces
         return (*public, *self.plaintext_metrics)
+
+    @property
+    def proxies(self) -> TrustedProxies:
+        """Whose connections are not counted."""
+        return TrustedProxies(read_networks(self.trusted_proxies))
 
     @property
     def faces(self) -> tuple[str, ...]:

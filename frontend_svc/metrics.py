@@ -19,6 +19,7 @@ from frontend_svc.requests.sessions.session import Session
 from signalbox import __version__
 from signalbox.errors import SignalboxError, code_of
 from signalbox.protocol.enums import LossCause, WorkerReach
+from signalbox.runtime.process import take_memory_ends
 from signalbox.telemetry import attributes as names
 from signalbox.telemetry.metrics_server import span_counts
 from signalbox.telemetry.spans import SpanCounts
@@ -113,8 +114,13 @@ class Metrics:
             names.METRIC_TOKEN_USAGE, "Tokens of ended requests.", [*_GEN_AI, names.LABEL_TOKEN_TYPE]
         )
         self._connections_refused = self._counter(
-            names.METRIC_CONNECTIONS_REFUSED, "HTTP connections refused ahead of any request.", ["reason"]
+            names.METRIC_CONNECTIONS_REFUSED, "Connections refused or ended ahead of any key.", ["reason"]
         )
+        for reason in ("address", "memory"):
+            self._connections_refused.labels(reason)  # from 0 on: an alert asks for its growth
+        self._counter(
+            names.METRIC_MEMORY_ENDS, "Processes before this one that ended for want of memory."
+        ).inc(take_memory_ends())
         self._losses = self._counter(names.METRIC_LOSSES, "Attempts lost, by cause.", ["cause"])
         self._moved = self._counter(
             names.METRIC_MOVED, "Hand-offs between workers of requests whose output went on."
@@ -162,6 +168,11 @@ class Metrics:
         """`count` is asked for the open sessions at every scrape."""
         self._open.set_function(count)
 
+    def watch_memory(self, share: Callable[[], float]) -> None:
+        """`share` is asked at every scrape for the part of the memory limit that is in use."""
+        gauge = Gauge(names.METRIC_MEMORY_RATIO, "Part of the memory limit in use.", registry=self._registry)
+        gauge.set_function(share)
+
     def watch_reach(self, reach: Callable[[], Iterable[tuple[str, WorkerReach]]]) -> None:
         """`reach` is asked at every scrape how each listed worker is reached."""
         self._registry.register(_WorkerReach(reach))
@@ -181,7 +192,7 @@ class Metrics:
         self._tell_refused(error)
 
     def on_connection_refused(self, reason: str) -> None:
-        """An HTTP connection asked for too much, or took too long."""
+        """A connection asked for too much, took too long, or was one too many. From any thread."""
         self._connections_refused.labels(reason).inc()
 
     @contextlib.contextmanager

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable
+import os
+import sys
+from collections.abc import Awaitable, Callable
 
 from frontend_svc.api.batches.endpoints import BatchesApi
 from frontend_svc.api.grpc.auth import GrpcAuth
@@ -18,7 +20,11 @@ from frontend_svc.api.page.board_stream import BoardStream
 from frontend_svc.api.page.page import WebPage
 from frontend_svc.api.vllm import faces
 from frontend_svc.config import FrontendSettings
+from frontend_svc.guard.guard import Guard, Port
+from frontend_svc.guard.memory import Memory, find_memory
 from frontend_svc.guard.probes import Probes
+from frontend_svc.guard.shedding import Shedding
+from frontend_svc.guard.sockets import PortSockets
 from frontend_svc.links.ring_gauges import RingGauges
 from frontend_svc.links.scheduler_link import SchedulerLink
 from frontend_svc.links.worker_links import WorkerLinks
@@ -28,13 +34,17 @@ from signalbox.links import rpc
 from signalbox.links.addresses import is_loopback
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.links.tls.identity import Identity
-from signalbox.runtime.process import settle_memory
+from signalbox.runtime.process import SHORT_OF_MEMORY_STATUS, settle_memory
 from signalbox.telemetry.metrics_server import MetricsServer
 from signalbox.v1.frontend_pb2_grpc import add_GenerationServiceServicer_to_server
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.05
+RETRY_S = 1.0
+"""When whoever was ended for memory may try again."""
+LAST_WORDS_S = 0.15
+"""Twice so long: until the scheduler has heard of what ends for memory, and until clients have been written to."""
 FAREWELL_S = 1.0
 """How long clients of cancelled requests have to read the terminal event."""
 
@@ -63,6 +73,7 @@ class Frontend:
         self._http = self._make_http(self._api) if self._api is not None else None
         self._probes = Probes(lambda: self.is_ready)
         self._metrics_server = MetricsServer()
+        self._guard: Guard | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def _make_grpc(self) -> rpc.Server:
@@ -99,6 +110,8 @@ class Frontend:
             bounds=HttpBounds(connections_for(self._settings.max_connections)),
             on_refused=self.metrics.on_connection_refused,
             identity=self._identity,
+            proxies=self._settings.proxies,
+            is_shut=lambda: self._guard is not None and self._guard.is_shut,
         )
 
     @property
@@ -139,6 +152,39 @@ class Frontend:
         ports = (("HTTP", self.http_port), ("gRPC", self.grpc_port), ("probes", self.health_port))
         log.info("%s", ", ".join(f"{name} on port {port}" for name, port in ports if port))
 
+    def watch(self, memory: Memory | None, leave: Callable[[int], None] = os._exit) -> None:
+        """Has a thread watch memory and connections until the frontend, which has started, stops. memory: None: it is
+        not watched. leave: ends the process. Raises StartupError when there is too little memory to begin with."""
+        loop = asyncio.get_running_loop()
+
+        def begin_last() -> None:
+            loop.call_soon_threadsafe(
+                lambda: self._tasks.append(loop.create_task(self._end_for_memory(leave)))
+            )
+
+        self._guard = Guard(memory, self.metrics.on_connection_refused, begin_last, leave)
+        self.metrics.watch_memory(lambda: self._guard.share if self._guard is not None else 0.0)
+        self._guard.start(self._watched_port())
+
+    def _watched_port(self) -> Port | None:
+        """The port of gRPC, whose core counts nobody's connections; None: it is not served, or this is not Linux."""
+        if self._grpc is None or sys.platform != "linux":
+            return None
+        shedding = Shedding(GrpcBounds.max_per_address, self._settings.proxies)
+        return Port(PortSockets(self.grpc_port), shedding)
+
+    async def _end_for_memory(self, leave: Callable[[int], None]) -> None:
+        """Ends each call with its terminal event, has the scheduler free what it holds, and leaves (Z5)."""
+        log.error("short of memory: %d requests end, and then this process", len(self.table))
+        self.processor.make_refusal = _short_of_memory
+        self.processor.stopping = True
+        for session in self.table:
+            session.cancel(_short_of_memory())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.scheduler.drained(), LAST_WORDS_S)
+        await asyncio.sleep(LAST_WORDS_S)
+        leave(SHORT_OF_MEMORY_STATUS)
+
     async def run(self, stop: asyncio.Event) -> None:
         """Returns when `stop` is set. Raises what ended a background task, which only a bug can."""
         stopping = asyncio.create_task(stop.wait())
@@ -150,6 +196,8 @@ class Frontend:
 
     async def stop(self) -> None:
         """Refuses new requests, lets open ones end for `drain_s`, then ends them."""
+        if self._guard is not None:
+            await asyncio.to_thread(self._guard.stop)
         self.processor.stopping = True
         if self._batches is not None:
             await self._batches.runner.stop()
@@ -205,6 +253,11 @@ class Frontend:
             self.table.cancel_stalled(self.table.clock(), self._settings.stall_s)
 
 
+def _short_of_memory() -> UnavailableError:
+    message = f"this frontend is short of memory and starts again; try again in {RETRY_S:g} s"
+    return UnavailableError(message, retry_after_s=RETRY_S)
+
+
 def _public_identity(settings: FrontendSettings) -> Identity | None:
     """What clients are shown; None: plaintext. Raises StartupError."""
     cert, key = settings.public_tls_cert, settings.public_tls_key
@@ -220,6 +273,7 @@ async def serve(settings: FrontendSettings, stop: asyncio.Event) -> None:
     frontend = Frontend(settings)
     try:
         await frontend.start()
+        frontend.watch(find_memory(settings.memory_limit_bytes))
         await frontend.run(stop)
         log.info("draining %d requests", len(frontend.table))
     finally:

@@ -33,6 +33,9 @@ import grpc
 class SignalboxError(Exception):
     """Base of all errors meant for a caller. `message` is a sentence; `field` names the offending input, if any."""
 
+    retry_after_s: float | None = None
+    """Seconds after which trying again makes sense; None: nobody knows."""
+
     def __init__(self, message: str, *, field: str = "") -> None:
         super().__init__(message)
         self.message = message
@@ -98,7 +101,11 @@ def limit_reached(message: str, retry_after_s: float, *, field: str = "") -> Res
 
 
 class UnavailableError(SignalboxError):
-    """The service cannot serve now: no worker is attached, or it is starting or stopping."""
+    """The service cannot serve now: no worker is attached, it is starting or stopping, or short of memory."""
+
+    def __init__(self, message: str, *, field: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(message, field=field)
+        self.retry_after_s = retry_after_s
 
 
 class DeadlineExceededError(SignalboxError):

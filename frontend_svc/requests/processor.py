@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from frontend_svc import tracing
 from frontend_svc.access.access_control import AccessControl
@@ -56,6 +57,10 @@ class RequestProcessor:
         self.tokenizer = tokenizer
         self.stopping = False
         """No request is accepted any more."""
+        self.make_refusal: Callable[[], UnavailableError] = partial(
+            UnavailableError, "the server is stopping"
+        )
+        """The error of each request then."""
         self._table = table
         self._directory = directory
         self.limits = limits
@@ -169,7 +174,7 @@ class RequestProcessor:
 
     def _check_open(self) -> None:
         if self.stopping:
-            raise UnavailableError("the server is stopping")
+            raise self.make_refusal()
 
     def _check_text(self, request: ClientRequest) -> None:
         if self.tokenizer is not None:

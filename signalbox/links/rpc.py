@@ -18,9 +18,9 @@ from grpc_reflection.v1alpha import reflection
 
 from signalbox.errors import (
     InternalError,
-    ResourceExhaustedError,
     SignalboxError,
     StartupError,
+    UnavailableError,
     status_of,
 )
 from signalbox.links.readable import ReadableRequests
@@ -189,11 +189,18 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: SignalboxErr
     seconds after which trying again makes sense. What cannot travel so, as another service said it perhaps, is cut."""
     field = ascii(error.field)[1:-1][:MAX_FIELD_CHARS]
     trailing = [("signalbox-error", type(error).__name__), ("signalbox-field", field)]
-    if isinstance(error, ResourceExhaustedError) and error.retry_after_s is not None:
+    if error.retry_after_s is not None:
         trailing.append((RETRY_AFTER, str(math.ceil(error.retry_after_s))))
     message = error.message[:MAX_ERROR_CHARS]
     await context.abort(status_of(error).grpc, message, trailing_metadata=tuple(trailing))
     raise AssertionError("context.abort returned")
+
+
+async def end_with(context: grpc.aio.ServicerContext[Any, Any], error: SignalboxError | None) -> None:
+    """Ends a call that was accepted and has had its terminal event, which said `error`: with OK, or, where the process
+    ends for want of memory, with a status that has clients and proxies try again elsewhere (Z5)."""
+    if isinstance(error, UnavailableError) and error.retry_after_s is not None:
+        await abort(context, error)
 
 
 async def answer(context: grpc.aio.ServicerContext[Any, Any], work: Callable[[], Awaitable[R]]) -> R:

@@ -10,7 +10,6 @@ import grpc
 from signalbox.errors import (
     STATUS,
     InternalError,
-    ResourceExhaustedError,
     SignalboxError,
     UnavailableError,
     UnsupportedError,
@@ -28,7 +27,7 @@ def error_of(error: grpc.aio.AioRpcError, address: str) -> SignalboxError:
     code, details = error.code(), error.details() or ""
     if "signalbox-error" in trailing:
         ours = from_code(str(trailing["signalbox-error"]), details, str(trailing.get("signalbox-field", "")))
-        if isinstance(ours, ResourceExhaustedError) and rpc.RETRY_AFTER in trailing:
+        if rpc.RETRY_AFTER in trailing:
             ours.retry_after_s = _read_seconds(str(trailing[rpc.RETRY_AFTER]))
         return ours
     if trouble := trouble_of(details, address, has_identity=identity.ours() is not None):

@@ -18,6 +18,11 @@ from signalbox.runtime import config, logs
 S = TypeVar("S", bound=config.Settings)
 PARENT = "SIGNALBOX_PARENT_PID"
 """Environment variable by which whoever starts a service and wants it to end with itself says who it is."""
+SHORT_OF_MEMORY_STATUS = 75
+"""Exit status of a service that ended in order before it was killed for want of memory (EX_TEMPFAIL of sysexits.h):
+whoever started it starts it again."""
+MEMORY_ENDS = "SIGNALBOX_MEMORY_ENDS"
+"""Environment variable by which whoever starts a service again says how often it has ended so."""
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -75,6 +80,12 @@ def settle_memory() -> None:
     the process (tens of milliseconds each time in a worker). To be called once, when it is about to serve."""
     gc.collect()
     gc.freeze()
+
+
+def take_memory_ends() -> int:
+    """How often the processes before this one have ended for want of memory, as whoever started it says."""
+    text = os.environ.pop(MEMORY_ENDS, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def die_with_parent() -> None:

@@ -49,6 +49,7 @@ COUNTERS: dict[str, Series] = {
         f'{FRONTEND}_requests_total{{outcome="stop",gen_ai_request_model="m"}}': (100, 90),
         f'{FRONTEND}_requests_total{{outcome="InternalError",gen_ai_request_model="m"}}': (0, 10),
     },
+    "MemoryShort": {f'{FRONTEND}_connections_refused_total{{instance="a",reason="memory"}}': (0, 1)},
     "Refusals": {
         f'{FRONTEND}_requests_total{{outcome="stop",gen_ai_request_model="m"}}': (10, 8),
         f'{FRONTEND}_requests_total{{outcome="ResourceExhaustedError"}}': (0, 2),
@@ -145,6 +146,26 @@ def test_the_first_trouble_of_a_worker_is_enough(promtool: str, tmp_path: Path) 
     ):
         expected = [expect(alert, QUIET * STEP_S - STEP_S, 0), expect(alert, QUIET * STEP_S, 1)]
         run_tests(promtool, tmp_path, told({name: f"_x{QUIET} 1+0x5"}) | {"promql_expr_test": expected})
+
+
+@pytest.mark.parametrize(("status", "count"), [(75, 1), (137, 0)])
+def test_an_end_for_memory_is_told_by_its_exit_status(
+    promtool: str, tmp_path: Path, status: int, count: int
+) -> None:
+    pod = '{namespace="n",pod="p",container="frontend"}'
+    series = {
+        f"kube_pod_container_status_restarts_total{pod}": "0+0x9 1+0x9",
+        f"kube_pod_container_status_last_terminated_exitcode{pod}": f"_x10 {status}+0x9",
+    }
+    asked = [expect("MemoryShort", 9 * STEP_S, 0), expect("MemoryShort", 12 * STEP_S, count)]
+    run_tests(promtool, tmp_path, told(series) | {"promql_expr_test": asked})
+
+
+def test_an_end_for_memory_is_told_by_the_next_process(promtool: str, tmp_path: Path) -> None:
+    series = {f'{FRONTEND}_memory_ends_total{{instance="a"}}': "0+0x9 1+0x9"}
+    run_tests(
+        promtool, tmp_path, told(series) | {"promql_expr_test": [expect("MemoryShort", 12 * STEP_S, 1)]}
+    )
 
 
 def test_classes_that_are_held_back_are_no_stall(promtool: str, tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ class GrpcBounds:
     """Connections at a time; one above is closed as soon as it is accepted."""
     max_streams: int
     """Calls of one connection at a time; its client keeps further ones back until one ends."""
+    max_per_address: int = 64
+    """Connections at a time of one IPv4 address, or one /64 of IPv6. One above is ended within half a second: grpc
+    shows connections to nobody, so the kernel is asked (frontend_svc/guard)."""
     handshake_s: float = 20.0
     """Until TLS and the first frame of HTTP/2 are there."""
     idle_s: float = 75.0

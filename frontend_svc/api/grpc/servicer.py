@@ -31,12 +31,15 @@ class GenerationServicer(GenerationServiceServicer):
     ) -> AsyncIterator[frontend.GenerateResponse]:
         """Streams the output of one request, all choices in one stream."""
         choices = await accept(self._services, lambda: read_generate(request, context), context)
+        finished = None
         try:
             yield make_accepted(choices)
             while news := await choices.next_deltas():
                 for index, delta in news:
                     for response in make_responses(index, delta):
                         yield response
+                    finished = delta.finished
+            await rpc.end_with(context, None if finished is None else finished.error)
         finally:
             choices.cancel()  # the client left, or its deadline passed
 

@@ -6,6 +6,7 @@ All of this happens before a key is looked at, so nothing here may cost more tha
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from enum import Enum
 from http import HTTPStatus
@@ -14,9 +15,14 @@ from typing import Any
 import orjson
 
 from frontend_svc.api.http.bounds import HttpBounds
-from frontend_svc.api.http.gentle_end import Crowd, GentleEndProtocol
+from frontend_svc.api.http.gentle_end import Crowd, GentleEndProtocol, host_of
 from frontend_svc.api.openai.renderer import make_error
-from signalbox.errors import InvalidRequestError, SignalboxError, UnavailableError
+from signalbox.errors import (
+    InvalidRequestError,
+    ResourceExhaustedError,
+    SignalboxError,
+    UnavailableError,
+)
 
 SHORTEST_WAIT_S = 0.05
 
@@ -48,11 +54,14 @@ class BoundedProtocol(GentleEndProtocol):
         self._is_silent = True
         self._timer: asyncio.TimerHandle | None = None
         self._refusal: tuple[HTTPStatus, str, SignalboxError] | None = None
+        self._host: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Where there are too many, the longest idle one makes room; without one this is refused."""
         super().connection_made(transport)
         idle = next(iter(self._crowd.idle), None)
+        if not self._is_welcome(transport):
+            return
         if len(self.connections) <= self._bounds.max_connections:
             self._enter(Stage.HEAD)
         elif idle is not None:
@@ -67,6 +76,8 @@ class BoundedProtocol(GentleEndProtocol):
         """Nothing is waited for any more."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._host is not None:
+            self._crowd.addresses.leave(self._host)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -119,6 +130,21 @@ class BoundedProtocol(GentleEndProtocol):
         """What the parser did not take: ours, if it was one of our bounds that it met."""
         refusal = self._refusal or (HTTPStatus.BAD_REQUEST, "malformed", InvalidRequestError(msg))
         self._refuse(*refusal)
+
+    def _is_welcome(self, transport: asyncio.Transport) -> bool:
+        """False: it is refused, for memory or for its address."""
+        crowd, host = self._crowd, host_of(transport)
+        if crowd.is_shut():
+            short = UnavailableError("short of memory; try again in 1 s", retry_after_s=1.0)
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "memory", short)
+            return False
+        if not crowd.addresses.enter(host):
+            most = self._bounds.max_per_address
+            error = ResourceExhaustedError(f"{most} connections of your address are open here")
+            self._refuse(HTTPStatus.TOO_MANY_REQUESTS, "address", error)
+            return False
+        self._host = host
+        return True
 
     def _count(self, num_bytes: int) -> None:
         self._head_bytes += num_bytes
@@ -184,9 +210,10 @@ class BoundedProtocol(GentleEndProtocol):
             return
         if not is_answered:
             body = orjson.dumps(make_error(error))
+            hint = "" if error.retry_after_s is None else f"retry-after: {math.ceil(error.retry_after_s)}\r\n"
             head = (
                 f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
-                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+                f"{hint}content-length: {len(body)}\r\nconnection: close\r\n\r\n"
             )
             self.transport.write(head.encode() + body)
         self.end(is_sending=True)

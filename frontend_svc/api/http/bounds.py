@@ -17,6 +17,8 @@ class HttpBounds:
     """Bounds of one HTTP listener. Times are in seconds."""
 
     max_connections: int
+    max_per_address: int = 1024
+    """Connections at a time of one IPv4 address, or one /64 of IPv6."""
     max_head_bytes: int = 64 << 10
     """Request line and headers, trailers included."""
     max_headers: int = 128

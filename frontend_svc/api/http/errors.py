@@ -18,7 +18,6 @@ from signalbox.errors import (
     InternalError,
     InvalidRequestError,
     RequestNotFoundError,
-    ResourceExhaustedError,
     SignalboxError,
     status_of,
 )
@@ -32,7 +31,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
     """Our errors."""
     assert isinstance(error, SignalboxError)
     headers = {}
-    if isinstance(error, ResourceExhaustedError) and error.retry_after_s is not None:
+    if error.retry_after_s is not None:
         headers["retry-after"] = str(math.ceil(error.retry_after_s))
     if isinstance(error, AuthenticationError):
         headers["www-authenticate"] = "Bearer"

@@ -12,15 +12,24 @@ from typing import Any
 
 from frontend_svc.api.http.bounds import HttpBounds
 from frontend_svc.api.http.half_close import HalfCloseProtocol
+from frontend_svc.guard.addresses import AddressCounts
 
 
 class Crowd:
     """What the connections of one listener know of each other."""
 
-    def __init__(self) -> None:
+    def __init__(self, addresses: AddressCounts, is_shut: Callable[[], bool]) -> None:
+        """is_shut: whether no new connection is taken."""
+        self.addresses, self.is_shut = addresses, is_shut
         self.idle: dict[GentleEndProtocol, None] = {}
         """Connections without a request, the longest idle first."""
         self.num_lingering = 0
+
+
+def host_of(transport: asyncio.BaseTransport) -> str:
+    """The address of the client; empty: it is gone."""
+    peer = transport.get_extra_info("peername")
+    return peer[0] if peer else ""
 
 
 class _AnswerTransport:

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable, Sized
 
 from frontend_svc.api.http.bounds import HttpBounds
-from frontend_svc.api.http.gentle_end import Crowd
+from frontend_svc.api.http.gentle_end import Crowd, host_of
 
 
 class Handshakes:
@@ -24,15 +24,21 @@ class Handshakes:
     def begin(self, transport: asyncio.Transport, behind: asyncio.Protocol, connections: Sized) -> None:
         """Hands the connection to `behind` once it is encrypted. connections: those that are. Nothing can be said to
         a client that is refused ahead of its handshake."""
+        host = host_of(transport)
+        if refusal := self._refusal_of(host):
+            self._on_refused(refusal)
+            transport.abort()
+            return
         if len(connections) + len(self._tasks) >= self._bounds.max_connections:
             idle = next(iter(self._crowd.idle), None)
             if idle is None:
                 self._on_refused("connections")
+                self._crowd.addresses.leave(host)
                 transport.abort()
                 return
             del self._crowd.idle[idle]
             idle.transport.close()
-        task = asyncio.get_running_loop().create_task(self._shake(transport, behind))
+        task = asyncio.get_running_loop().create_task(self._shake(transport, behind, host))
         self._tasks[task] = transport
         task.add_done_callback(self._tasks.pop)
 
@@ -41,7 +47,13 @@ class Handshakes:
         for transport in self._tasks.values():
             transport.abort()
 
-    async def _shake(self, transport: asyncio.Transport, behind: asyncio.Protocol) -> None:
+    def _refusal_of(self, host: str) -> str:
+        """Why a connection from there is not taken; empty: it is, and counted."""
+        if self._crowd.is_shut():
+            return "memory"
+        return "" if self._crowd.addresses.enter(host) else "address"
+
+    async def _shake(self, transport: asyncio.Transport, behind: asyncio.Protocol, host: str) -> None:
         early = _Early()
         try:
             encrypted = await asyncio.get_running_loop().start_tls(
@@ -51,6 +63,8 @@ class Handshakes:
             if not early.is_lost:
                 transport.abort()
             return
+        finally:
+            self._crowd.addresses.leave(host)  # `behind` counts it from here on
         if encrypted is None or early.is_lost:
             return  # its client left as soon as it was known
         encrypted.set_protocol(behind)

@@ -15,6 +15,7 @@ from frontend_svc.api.http.bounded import BoundedProtocol
 from frontend_svc.api.http.bounds import HttpBounds, connections_for
 from frontend_svc.api.http.gentle_end import Crowd
 from frontend_svc.api.http.handshake import HandshakeProtocol, Handshakes
+from frontend_svc.guard.addresses import NO_PROXIES, AddressCounts, TrustedProxies
 from signalbox.errors import StartupError
 from signalbox.links.tls.identity import Identity
 
@@ -57,11 +58,15 @@ class HttpServer:
         bounds: HttpBounds | None = None,
         on_refused: Callable[[str], None] = lambda word: None,
         identity: Identity | None = None,
+        proxies: TrustedProxies = NO_PROXIES,
+        is_shut: Callable[[], bool] = lambda: False,
     ) -> None:
         """bounds: of its connections; None: those of every process. on_refused: is told of a connection that was
-        refused by one of them. identity: what clients are shown, by TLS; None: plaintext."""
+        refused by one of them. identity: what clients are shown, by TLS; None: plaintext. proxies: whose connections
+        are not counted by address. is_shut: whether no new connection is taken."""
         self._reuse_port = reuse_port
-        bounds, crowd = bounds or HttpBounds(connections_for(0)), Crowd()
+        bounds = bounds or HttpBounds(connections_for(0))
+        crowd = Crowd(AddressCounts(bounds.max_per_address, proxies), is_shut)
         self._plain = partial(BoundedProtocol, bounds=bounds, crowd=crowd, on_refused=on_refused)
         self._identity = identity
         self._handshakes: Handshakes | None = None

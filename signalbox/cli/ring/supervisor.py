@@ -23,7 +23,7 @@ from typing import NoReturn
 
 from signalbox.errors import StartupError, UnavailableError
 from signalbox.runtime import logs
-from signalbox.runtime.process import PARENT
+from signalbox.runtime.process import MEMORY_ENDS, PARENT, SHORT_OF_MEMORY_STATUS
 
 POLL_S = 0.05
 STOP_GRACE_S = 40.0
@@ -54,20 +54,30 @@ class Service:
     """Services of one group stand in for each other: one that ends is started again while another of them runs.
     Empty: it has none."""
     restarts: bool = False
-    """Whether the service is started again whenever it ends, whoever else runs."""
+    """Whether the service is started again whenever it ends, whoever else runs. One that has ended in order for want of
+    memory is so in any case."""
 
 
 class Child:
     """A running service and how far its log has been read."""
 
-    def __init__(self, service: Service, log: Path, *, is_new: bool = True, num_early_ends: int = 0) -> None:
+    def __init__(
+        self,
+        service: Service,
+        log: Path,
+        *,
+        is_new: bool = True,
+        num_early_ends: int = 0,
+        memory_ends: int = 0,
+    ) -> None:
         """Its log goes on where the one of an earlier process ended, unless it is new. num_early_ends: of the processes
-        before it, one behind the other."""
+        before it, one behind the other. memory_ends: of those, how many had too little memory."""
         self.service = service
         self.name = service.name
         self.log = log
         self.started_at = time.monotonic()
         self.num_early_ends = num_early_ends
+        self._memory_ends = memory_ends
         self._ended_at: float | None = None
         with log.open("wb" if is_new else "ab") as output:
             self._reader = _LogReader(log, service.name)
@@ -77,12 +87,27 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, PARENT: str(os.getpid())},
+                env={**os.environ, PARENT: str(os.getpid()), MEMORY_ENDS: str(memory_ends)},
             )
 
     @property
     def running(self) -> bool:
         return self.process.poll() is None
+
+    @property
+    def had_too_little_memory(self) -> bool:
+        """Whether the service has ended in order for want of memory."""
+        return self.process.poll() == SHORT_OF_MEMORY_STATUS
+
+    @property
+    def memory_ends(self) -> int:
+        """How many processes of the service have ended so, this one included."""
+        return self._memory_ends + self.had_too_little_memory
+
+    @property
+    def is_restarted(self) -> bool:
+        """Whether the service, which has ended, is started again, whoever else runs."""
+        return self.service.restarts or self.had_too_little_memory
 
     @property
     def ended_at(self) -> float:
@@ -200,27 +225,28 @@ class Supervisor:
                         stage[index] = self._start_again(child)
             await asyncio.sleep(POLL_S)
 
-    def _start(self, service: Service, *, is_new: bool = True, num_early_ends: int = 0) -> Child:
+    def _start(self, service: Service, **before: int) -> Child:
+        """before: what Child is told of the processes before it; nothing: it is the first."""
         log = self.log_dir / f"{service.name}.log"
         try:
-            return Child(service, log, is_new=is_new, num_early_ends=num_early_ends)
+            return Child(service, log, is_new=not before, **before)
         except OSError as error:
             raise StartupError(f"cannot start {service.name}: {error}") from None
 
     def _start_again(self, child: Child) -> Child:
         """The next process of a service that has ended; the same one while it has to wait. Raises UnavailableError."""
-        if not self.ready or not (child.service.restarts or self._has_stand_in(child)):
+        if not self.ready or not (child.is_restarted or self._has_stand_in(child)):
             raise UnavailableError(child.exit_report())
         ended, now = child.ended_at, time.monotonic()
-        doubled = child.num_early_ends if child.service.restarts else 0
+        doubled = child.num_early_ends if child.is_restarted else 0
         if now - child.started_at < min(RESTART_S * 2**doubled, LONGEST_RESTART_S):
             return child
-        if child.service.restarts and not child.is_alone and now - ended < BEQUEST_S:
+        if child.is_restarted and not child.is_alone and now - ended < BEQUEST_S:
             return child
         self._say(f"{child.exit_report()}\n{child.name} is started again")
         child.send(signal.SIGKILL)  # for what it left behind in its group
         num_early_ends = child.num_early_ends + 1 if ended - child.started_at < SETTLED_S else 0
-        return self._start(child.service, is_new=False, num_early_ends=num_early_ends)
+        return self._start(child.service, num_early_ends=num_early_ends, memory_ends=child.memory_ends)
 
     def _has_stand_in(self, child: Child) -> bool:
         group = child.service.group

@@ -1,0 +1,120 @@
+"""The memory of this process, and how much it may have: its cgroup's limit (version 1 or 2), or a setting."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_STATM = Path("/proc/self/statm")
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_V2 = "memory.max", "memory.current", "inactive_file"
+_V1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """A memory cgroup with a limit."""
+
+    directory: Path
+    limit_bytes: int
+    usage_file: str
+    reclaimable: str
+    """Key in memory.stat of bytes that the kernel takes back before it kills anybody."""
+
+    def used_bytes(self) -> int:
+        """What the kernel cannot take back of what all processes of the cgroup hold; 0: it cannot be read."""
+        try:
+            usage = int((self.directory / self.usage_file).read_text())
+            if 2 * usage < self.limit_bytes:
+                return usage  # its statistics cost more to read
+            for line in (self.directory / "memory.stat").read_text().splitlines():
+                key, _, value = line.partition(" ")
+                if key == self.reclaimable:
+                    return max(0, usage - int(value))
+        except (OSError, ValueError):
+            return 0
+        return usage
+
+
+class Memory:
+    """What is in use, of how much."""
+
+    def __init__(self, limit_bytes: int, cgroup: Cgroup | None = None) -> None:
+        """cgroup: whose limit this is; None: it is for this process alone."""
+        self.limit_bytes = limit_bytes
+        self._cgroup = cgroup
+
+    def used_bytes(self) -> int:
+        """Resident bytes of this process, or what its cgroup holds, if that is more and the limit is its."""
+        own = resident_bytes()
+        return own if self._cgroup is None else max(own, self._cgroup.used_bytes())
+
+
+def find_memory(wanted_bytes: int) -> Memory | None:
+    """The memory to watch: of `wanted_bytes`, or for 0 of the cgroup's limit. None: nothing limits it, or the system is
+    not Linux."""
+    if sys.platform != "linux":
+        return None
+    if wanted_bytes:
+        return Memory(wanted_bytes)
+    cgroup = find_cgroup(Path("/proc/self/cgroup").read_text(), CGROUP_ROOT, _physical_bytes())
+    return None if cgroup is None else Memory(cgroup.limit_bytes, cgroup)
+
+
+def find_cgroup(memberships: str, root: Path, physical_bytes: int) -> Cgroup | None:
+    """The tightest limit on the way from this process's cgroup to the root. memberships: /proc/self/cgroup. None: there
+    is none below the machine's memory."""
+    found = [
+        Cgroup(directory, limit, usage, reclaimable)
+        for directory, (file, usage, reclaimable) in _candidates(memberships, root)
+        if (limit := _read_limit(directory / file)) and limit < physical_bytes
+    ]
+    return min(found, key=lambda cgroup: cgroup.limit_bytes, default=None)
+
+
+def resident_bytes() -> int:
+    """Resident bytes of this process."""
+    return int(_STATM.read_bytes().split()[1]) * _PAGE_BYTES
+
+
+def trim() -> None:
+    """Gives the kernel back what the allocator of C keeps of memory that was freed. Takes tens of milliseconds."""
+    if _LIBC is not None and hasattr(_LIBC, "malloc_trim"):
+        _LIBC.malloc_trim(0)
+
+
+def _candidates(memberships: str, root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
+    """Directories of memory cgroups that this process is in, from its own up. Without a namespace of its own a
+    container sees its cgroup at the root, and the path is the host's."""
+    for line in memberships.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            base, files = root, _V2
+        elif "memory" in controllers.split(","):
+            base, files = root / "memory", _V1
+        else:
+            continue
+        own = base / path.lstrip("/")
+        for directory in (own, *own.parents):
+            yield directory, files
+            if directory == base:
+                break
+
+
+def _read_limit(path: Path) -> int:
+    """0: there is none."""
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return 0
+    return int(text) if text.isdecimal() else 0
+
+
+def _physical_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES

@@ -1,0 +1,160 @@
+"""The guard over real connections, with a memory in the test's hands (AK8, AK9)."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from frontend_svc.guard.addresses import NO_PROXIES
+from frontend_svc.guard.guard import LAST_S, MARK_S, QUIET_S, Guard, Port
+from frontend_svc.guard.levels import HEAVY_BYTES, Level
+from frontend_svc.guard.memory import Memory
+from frontend_svc.guard.shedding import Shedding
+from frontend_svc.guard.sockets import PortSockets
+from signalbox.errors import StartupError
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel is asked as Linux is")
+LIMIT = 1000
+
+
+@dataclass
+class GivenMemory:
+    """A memory that says what it is told to."""
+
+    used: int = 100
+    limit_bytes: int = LIMIT
+
+    def used_bytes(self) -> int:
+        return self.used
+
+
+@dataclass
+class Scene:
+    """A port with accepted connections, and the guard over it."""
+
+    most: int = 100
+    memory: GivenMemory = field(default_factory=GivenMemory)
+    ended: list[str] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
+    last: int = 0
+    now: float = 100.0
+
+    def __post_init__(self) -> None:
+        self.stack = ExitStack()
+        self.listener = self.stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        self.accepted: list[socket.socket] = []
+        self.guard = Guard(cast(Memory, self.memory), self.ended.append, self.count_last, self.left.append)
+        shedding = Shedding(self.most, NO_PROXIES)
+        self.guard._port = Port(PortSockets(self.listener.getsockname()[1]), shedding)  # no thread
+
+    def count_last(self) -> None:
+        self.last += 1
+
+    def connect(self, host: str = "127.0.0.1") -> socket.socket:
+        client = self.stack.enter_context(socket.socket())
+        client.bind((host, 0))
+        client.connect(self.listener.getsockname())
+        self.accepted.append(self.stack.enter_context(self.listener.accept()[0]))
+        return client
+
+    def look(self, after_s: float = MARK_S) -> None:
+        self.now += after_s
+        self.guard.look(self.now)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene(most=2)
+    with scene.stack:
+        yield scene
+
+
+def is_open(client: socket.socket) -> bool:
+    client.settimeout(0.05)
+    try:
+        return client.recv(1) != b""
+    except TimeoutError:
+        return True
+    except ConnectionError:
+        return False
+
+
+def test_connections_of_an_address_are_counted(scene: Scene) -> None:
+    first = [scene.connect() for _ in range(2)]
+    scene.look()
+    more, other = scene.connect(), scene.connect("127.0.0.2")
+    scene.look()
+    assert [is_open(each) for each in (*first, more, other)] == [True, True, False, True]
+    assert scene.ended == ["address"]
+
+
+def test_what_came_is_dropped_with_the_connection(scene: Scene) -> None:
+    """A server that is slow to read would else go on reading what an attacker has sent already."""
+    client = scene.connect()
+    scene.look()
+    client.sendall(b"a" * 2 * HEAVY_BYTES)
+    scene.memory.used = 720
+    scene.look(0.02)
+    assert not is_open(client)
+    with pytest.raises(ConnectionError):
+        scene.accepted[0].recv(1)
+
+
+def test_short_of_memory_readers_stay_and_nobody_new_comes(scene: Scene) -> None:
+    reader = scene.connect("127.0.0.2")
+    scene.look()
+    scene.memory.used = 720
+    scene.look(0.02)
+    late = scene.connect("127.0.0.3")
+    scene.look(0.02)
+    assert (is_open(reader), is_open(late), scene.guard.level) == (True, False, Level.TIGHT)
+    scene.memory.used = 600
+    scene.look(0.02)
+    again = scene.connect("127.0.0.3")
+    scene.look()
+    assert is_open(again)
+    assert scene.ended == ["memory"]
+
+
+def test_memory_that_stays_does_not_shut_the_port_for_good(scene: Scene) -> None:
+    """It does again as soon as it rises further."""
+    scene.memory.used = 720
+    scene.look()
+    assert scene.guard.is_shut
+    scene.memory.used = 725
+    scene.look(QUIET_S + 0.1)
+    late = scene.connect("127.0.0.3")
+    scene.look(0.02)
+    assert is_open(late) and not scene.guard.is_shut
+    scene.memory.used = 740
+    scene.look(0.02)
+    assert scene.guard.is_shut and is_open(late)
+
+
+def test_the_end_comes_once_and_is_not_waited_for_forever(scene: Scene) -> None:
+    scene.memory.used = 860
+    scene.look()
+    scene.memory.used = 100
+    scene.look(LAST_S / 2)
+    assert (scene.last, scene.left, scene.guard.level) == (1, [], Level.LAST)
+    scene.look(LAST_S)
+    assert (scene.last, scene.left) == (1, [75])
+
+
+def test_in_front_of_the_kernels_end_nobody_is_waited_for(scene: Scene) -> None:
+    scene.memory.used = 970
+    scene.look()
+    assert scene.left == [75]
+
+
+def test_too_little_to_begin_with_is_one_sentence() -> None:
+    memory = GivenMemory(used=900 << 20, limit_bytes=1000 << 20)
+    guard = Guard(cast(Memory, memory), lambda reason: None, lambda: None)
+    with pytest.raises(StartupError, match="900 MiB of the memory limit of 1000 MiB are in use"):
+        guard.start(None)
