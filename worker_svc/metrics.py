@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from prometheus_client.core import Metric
@@ -40,6 +40,7 @@ def read(
     disk: DiskTier | None = None,
     ranks: Sequence[RankTimes] = (),
     warm_up: WarmUp | None = None,
+    graph_failures: Mapping[tuple[str, str], int] | None = None,
 ) -> Iterator[Metric]:
     """The state as it is now. The step thread may be at work: numbers of one scrape may be a step apart."""
     totals = steps.totals
@@ -73,6 +74,7 @@ def read(
     yield from _of_disk(disk) if disk is not None else ()
     yield _of_ranks(ranks)
     yield from of_warm_up(warm_up) if warm_up is not None else ()
+    yield from (of_graphs(graph_failures),) if graph_failures else ()
     num_logs, num_messages, num_bytes = outputs.unread()
     yield gauge(names.METRIC_OUTBOUND_LOGS, "Frontends with a log of outputs.", [({}, num_logs)])
     yield gauge(
@@ -107,6 +109,15 @@ def of_warm_up(warm_up: WarmUp) -> Iterator[Metric]:
         names.METRIC_WORKER_LATE_COMPILES,
         "Kernel variants that were compiled while serving: a step waited for each.",
         [({}, warm_up.num_late_compiles)],
+    )
+
+
+def of_graphs(failures: Mapping[tuple[str, str], int]) -> Metric:
+    """How often a graph failed, by what failed and reason."""
+    return counter(
+        names.METRIC_WORKER_GRAPH_FAILURES,
+        "CUDA graphs of decode steps that could not be captured, or not be replayed; such steps run without.",
+        [({"what": what, "reason": reason}, count) for (what, reason), count in failures.items()],
     )
 
 

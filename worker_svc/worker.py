@@ -13,7 +13,14 @@ from signalbox.telemetry.spans import Tracer
 from signalbox.v1 import scheduler_pb2
 from worker_svc import metrics
 from worker_svc.config import WorkerSettings
-from worker_svc.core.batch import GroupRunner, HandoffRunner, ModelRunner, RunnerInfo, WarmedRunner
+from worker_svc.core.batch import (
+    GraphRunner,
+    GroupRunner,
+    HandoffRunner,
+    ModelRunner,
+    RunnerInfo,
+    WarmedRunner,
+)
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.faults.unfit import UnfitError
 from worker_svc.core.handoff.orders import WorkerName
@@ -200,6 +207,7 @@ class Worker:
             self._disk,
             self._runner.rank_times if isinstance(self._runner, GroupRunner) else (),
             self._runner.warm_up if isinstance(self._runner, WarmedRunner) else None,
+            self._runner.graph_failures if isinstance(self._runner, GraphRunner) else None,
         )
 
     # -- what the step thread has to say, in the event loop --

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -346,6 +346,16 @@ class GroupRunner(ModelRunner, Protocol):
 
     def close(self) -> None:
         """Ends the others."""
+
+
+@runtime_checkable
+class GraphRunner(Protocol):
+    """A runner whose steps may be graphs of launches, made at the start."""
+
+    @property
+    def graph_failures(self) -> Mapping[tuple[str, str], int]:
+        """How often a graph failed, by what failed (capture or replay) and reason; empty: it makes none. Any thread may
+        ask."""
 
 
 class Launched(Protocol):

@@ -14,6 +14,7 @@ from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.cpu.direct_forward import ModuleForward
 from worker_svc.runner.cuda.buckets import bucket_for
 from worker_svc.runner.cuda.captures import Capture, Results
+from worker_svc.runner.cuda.faults import SCARCE, Reason, reason_of, text_of
 from worker_svc.runner.cuda.state import DecodeState
 from worker_svc.runner.cuda.transfers import upload
 from worker_svc.runner.recurrent.rows import DecodeStates
@@ -22,8 +23,8 @@ from worker_svc.runner.sampling.finite import state_sums
 from worker_svc.runner.triton.batch import DecodeBatch, make_decode_items
 
 logger = logging.getLogger(__name__)
-SCARCITIES = ("OutOfResources", "PTXASError")
-"""Triton's errors where a kernel needs more shared memory or registers than there are."""
+CAPTURE, REPLAY = "capture", "replay"
+"""What can fail of a graph."""
 
 
 class StepInputs:
@@ -108,6 +109,11 @@ class CapturedStep:
         """What the host tells the step."""
         return self._step.inputs
 
+    @property
+    def launched(self) -> DecodeStep:
+        """Its step without the graph."""
+        return self._step
+
     def run(self) -> Results:
         """Runs the step as `DecodeStep.run` does; the next run of any size overwrites the results."""
         self._replay()
@@ -139,6 +145,8 @@ class DecodeSteps:
         self._steps: dict[int, DecodeStep | CapturedStep] = {
             size: DecodeStep(module, cache, state, of_layers, size, num_splits, store) for size in sizes
         }
+        self.failures = {(what, reason): 0 for what in (CAPTURE, REPLAY) for reason in Reason}
+        """How often a graph could not be captured, or replayed, by reason."""
 
     def for_rows(self, count: int) -> DecodeStep | CapturedStep | None:
         """The smallest that holds `count` rows; None if that are too many."""
@@ -150,14 +158,24 @@ class DecodeSteps:
         """How many of the steps are graphs."""
         return sum(isinstance(step, CapturedStep) for step in self._steps.values())
 
+    def run(self, step: DecodeStep | CapturedStep) -> Results:
+        """Runs a step that `for_rows` gave. A graph that cannot be replayed is given up, counted and logged: whoever
+        runs the step again runs it launch by launch (O7). Raises what the replay, or the step, raises."""
+        try:
+            return step.run()
+        except Exception as error:
+            if isinstance(step, CapturedStep):
+                self._give_up(step, error)
+            raise
+
     def capture(self, capture: Capture) -> None:
         """Captures all, the largest first, so that the others find its memory; they never run at the same time.
 
         All write their results where the largest does: logits of each size would take as much as 800 MB.
 
         Without a graph a step runs all the same, launch by launch. A size for whose graph there is no memory, or no
-        resources of the device, costs that graph alone; where a step waits for the device no size has a graph. Both are
-        logged once.
+        resources of the device, costs that graph alone; where a step waits for the device no size has a graph. Failures
+        are counted, and logged once.
         """
         failure = ""
         largest: Results | None = None
@@ -169,8 +187,9 @@ class DecodeSteps:
                 largest = captured.results if largest is None else largest
             except Exception as error:  # of CUDA, of Triton, or of a model's code
                 # Not the error itself: its traceback holds tensors whose memory the next size may need.
-                failure = failure or f"{type(error).__name__}: {error}"
-                if not _is_scarcity(error):
+                failure, reason = failure or text_of(error), reason_of(error)
+                self.failures[CAPTURE, reason] += 1
+                if reason not in SCARCE:
                     break
         if failure:
             without = [size for size, step in self._steps.items() if isinstance(step, DecodeStep)]
@@ -180,7 +199,10 @@ class DecodeSteps:
                 failure,
             )
 
-
-def _is_scarcity(error: Exception) -> bool:
-    """Whether a smaller step may have what this one lacks."""
-    return isinstance(error, torch.OutOfMemoryError) or type(error).__name__ in SCARCITIES
+    def _give_up(self, captured: CapturedStep, error: Exception) -> None:
+        self.failures[REPLAY, reason_of(error)] += 1
+        size = next(size for size, step in self._steps.items() if step is captured)
+        self._steps[size] = captured.launched
+        logger.warning(
+            "The CUDA graph of %d rows is given up, as it could not be replayed: %s", size, text_of(error)
+        )

@@ -26,10 +26,12 @@ from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.cpu.direct_forward import ModuleForward
 from worker_svc.runner.cuda.buckets import LARGEST_BUCKET, bucket_sizes
 from worker_svc.runner.cuda.captures import Capture, CountedCapture, CudaCapture
+from worker_svc.runner.cuda.faults import Reason, text_of
 from worker_svc.runner.cuda.loading import load_for_gpu
 from worker_svc.runner.cuda.sampler import plan_sampling, sample_on_device
 from worker_svc.runner.cuda.state import DecodeRows, DecodeState, StateMirror
 from worker_svc.runner.cuda.transfers import HostCopy, upload
+from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.kept_weights import Quantization
 from worker_svc.runner.model.loading import LoadedModel
 from worker_svc.runner.progress import Progress
@@ -132,7 +134,19 @@ class CudaRunner(TorchRunner):
             with torch.inference_mode():
                 steps.capture(CountedCapture(capture, progress))
             self.warm_up.seconds += progress.seconds
+            self._check_after(steps.failures)
         return steps
+
+    def _check_after(self, failures: dict[tuple[str, Reason], int]) -> None:
+        """ModelLoadError where a failed capture has left a device on which nothing runs (U5)."""
+        if not any(failures.values()):
+            return
+        try:
+            self.check()
+        except Exception as error:
+            raise ModelLoadError(
+                f"The device computes nothing any more since a CUDA graph could not be captured: {text_of(error)}"
+            ) from None
 
     def execute(self, batch: Batch) -> Sampled:
         """Writes the KV of all query tokens and samples; see `ModelRunner`."""
@@ -164,7 +178,12 @@ class CudaRunner(TorchRunner):
         if launched.results is None:
             assert launched.done is not None
             return launched.done
-        results, count = launched.results.wait(), len(launched.slots)
+        try:
+            results = launched.results.wait()
+        except Exception:
+            self._mirror.forget()  # what the device has of its columns is not known
+            raise
+        count = len(launched.slots)
         tokens, finite = results[:count], results[count:] != 0
         self._mirror.collected(launched.slots, launched.positions, tokens)
         states, choices = np.split(finite, [len(finite) - count])
@@ -188,6 +207,11 @@ class CudaRunner(TorchRunner):
     def num_graphs(self) -> int:
         """Decode steps that run as CUDA graphs."""
         return 0 if self._steps is None else self._steps.num_captured
+
+    @property
+    def graph_failures(self) -> dict[tuple[str, str], int]:
+        """Counts of failed graphs, by what failed and the reason; empty without graphs. Any thread may ask."""
+        return {} if self._steps is None else dict(self._steps.failures)
 
     def _launched(self, launched: Launched) -> Launched:
         self._in_flight.append(launched)
@@ -232,11 +256,11 @@ class CudaRunner(TorchRunner):
         store, slots = self._states, batch.slots
         if store is None:
             step.inputs.fill(slots)
-            return step.run()  # type: ignore[no-any-return]
+            return self._steps.run(step)  # type: ignore[no-any-return]
         step.inputs.fill(
             slots, store.rows_of(slots, batch.state_reads), store.rows_of(slots, batch.state_writes)
         )
-        results: tuple[torch.Tensor, torch.Tensor] = step.run()
+        results: tuple[torch.Tensor, torch.Tensor] = self._steps.run(step)
         if batch.state_keeps:
             rows = rows_of(store, batch)
             assert isinstance(rows, StateRows), "rows have no tails"
