@@ -29,5 +29,58 @@ def keep_rows_apart() -> None:
     InterpreterBuilder.create_dot = create_dot
 
 
+def look_up_types_once() -> None:
+    """The interpreter makes its table of 20 types anew each time that it looks one up, for each operation."""
+    from triton import language  # noqa: PLC0415
+    from triton.runtime import interpreter  # noqa: PLC0415
+
+    look_up, known = interpreter._get_np_dtype, {}
+
+    def get(kind: Any) -> Any:
+        scalar = kind.element_ty if isinstance(kind, language.block_type) else kind
+        if isinstance(scalar, language.pointer_type):
+            return look_up(scalar)
+        if scalar.name not in known:
+            known[scalar.name] = look_up(scalar)
+        return known[scalar.name]
+
+    interpreter._get_np_dtype = get
+
+
+def patch_once_a_launch() -> None:
+    """The interpreter gives the language's functions its own meaning when a kernel is launched, and again at each call
+    of a function inside it: that is needed only for a module of the language that the launch has not patched yet."""
+    from triton import language  # noqa: PLC0415
+    from triton.runtime import interpreter  # noqa: PLC0415
+
+    patch, launch = interpreter._patch_lang, interpreter.GridExecutor.__call__
+    modules_of: dict[Any, frozenset[str]] = {}
+    patched: set[str] = set()
+
+    def patch_lang(function: Any) -> Any:
+        if function not in modules_of:
+            named = function.__globals__.values()
+            modules_of[function] = frozenset(
+                module.__name__
+                for module in (language, language.core)
+                if any(each is module for each in named)
+            )
+        if modules_of[function] and modules_of[function] <= patched:
+            return interpreter._LangPatchScope()
+        patched.update(modules_of[function])
+        return patch(function)
+
+    def call(self: Any, *arguments: Any, **named: Any) -> None:
+        patched.clear()
+        try:
+            launch(self, *arguments, **named)
+        finally:
+            patched.clear()
+
+    interpreter._patch_lang, interpreter.GridExecutor.__call__ = patch_lang, call
+
+
 if IS_INTERPRETED:
     keep_rows_apart()
+    look_up_types_once()
+    patch_once_a_launch()
