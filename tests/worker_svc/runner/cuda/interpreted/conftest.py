@@ -47,6 +47,35 @@ def look_up_types_once() -> None:
     interpreter._get_np_dtype = get
 
 
+def make_shapes_once() -> None:
+    """The interpreter makes the shape of a block anew, with a type for each of its numbers, for each operation."""
+    from triton import language  # noqa: PLC0415
+
+    make_block, block_shapes = language.block_type.__init__, {}
+    make_tensor, tensor_shapes = language.tensor.__init__, {}
+
+    def block(self: Any, element_ty: Any, shape: Any) -> None:
+        key = tuple(getattr(size, "value", size) for size in shape)
+        if key not in block_shapes:
+            make_block(self, element_ty, shape)
+            block_shapes[key] = self.shape, self.numel, str(self.shape)
+            return
+        self.element_ty = element_ty
+        self.shape, self.numel, name = block_shapes[key]
+        self.name = f"<{name}, {element_ty}>"
+
+    def tensor(self: Any, handle: Any, type: Any) -> None:
+        key = tuple(type.shape) if type.is_block() else ()
+        if key not in tensor_shapes:
+            make_tensor(self, handle, type)
+            tensor_shapes[key] = self.shape, self.numel
+            return
+        self.handle, self.type, self.dtype = handle, type, type.scalar
+        self.shape, self.numel = tensor_shapes[key]
+
+    language.block_type.__init__, language.tensor.__init__ = block, tensor
+
+
 def patch_once_a_launch() -> None:
     """The interpreter gives the language's functions its own meaning when a kernel is launched, and again at each call
     of a function inside it: that is needed only for a module of the language that the launch has not patched yet."""
@@ -83,4 +112,5 @@ def patch_once_a_launch() -> None:
 if IS_INTERPRETED:
     keep_rows_apart()
     look_up_types_once()
+    make_shapes_once()
     patch_once_a_launch()
