@@ -73,10 +73,12 @@ class Reference:
 
     def __init__(self, directory: Path) -> None:
         # Imported here: it takes seconds, and this file is collected by every run.
+        import torch  # noqa: PLC0415
         from transformers import AutoTokenizer  # noqa: PLC0415
 
         from worker_svc.runner.model.loading import load_model  # noqa: PLC0415
 
+        torch.set_num_threads(1)  # the ring has the cores: others would spin
         self.tokenizer: Any = AutoTokenizer.from_pretrained(directory)
         self.model = load_model(directory, dtype="float32").module
         self.model.set_attn_implementation("eager")
