@@ -98,7 +98,8 @@ EXPOSE 7310 9310
 ENTRYPOINT ["worker-svc"]
 
 FROM runtime AS worker-gpu
-# Triton compiles its way into the driver when it launches the first kernel.
+# Triton compiles its way into the driver when it launches the first kernel. An image on top of this one can bring
+# compiled kernels: docs/operations.md, --compile-only.
 USER root
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \

@@ -28,6 +28,12 @@ def main() -> None:
     service = GuardedService(_load)
 
     def prepare(settings: WorkerSettings) -> None:
+        if settings.compile_only is not None:
+            # Imported here: it needs no guardian, and workers that have one do without it.
+            from worker_svc.compile_only import compile_only  # noqa: PLC0415
+
+            compile_only(settings, settings.compile_only)
+            raise SystemExit
         place = place_of(os.environ, settings.num_ranks)
         if place is not None and place.rank:
             # Imported here: rank 0 and whole workers load torch behind the guardian's fork.

@@ -70,6 +70,9 @@ class WorkerSettings(MetricsSettings):
     allow_slow_kernels: bool = False
     """On a GPU where Triton is missing or cannot launch a kernel, attention runs row by row, some 50 times as slow.
     Unset: the worker does not start there."""
+    compile_only: Path | None = None
+    """On a GPU: folder that gets the compiled kernels that serving with the other settings needs; then the process
+    ends. A worker finds them where TRITON_CACHE_DIR names the same path. Unset: the worker serves."""
     threads: int | None = Field(None, ge=1)
     """Most CPU threads of the model; steps of few tokens may take fewer. Unset: one for each physical
     core, or what a quota allows; one less where the services would have none left. The log says why."""
@@ -337,6 +340,8 @@ class WorkerSettings(MetricsSettings):
             )
         if self.device == "cpu" and self.allow_slow_kernels:
             raise ValueError("--allow-slow-kernels is for --device cuda")
+        if self.compile_only is not None and (self.device == "cpu" or self.num_ranks > 1):
+            raise ValueError("--compile-only is for --device cuda, and for a model in one process")
         if self.device == "cpu" and self.gpu_memory_utilization is not None:
             raise ValueError(
                 "--gpu-memory-utilization is for --device cuda; on the CPU set --kv-cache-memory"

@@ -21,6 +21,8 @@ class KernelCompiles:
     def __init__(self, warm_up: WarmUp) -> None:
         self.num_kernels = 0
         """Variants so far, those of `warm_up.num_late_compiles` among them."""
+        self.num_from_disk = 0
+        """Variants that were in Triton's cache on disk, of `num_kernels`."""
         self._warm_up = warm_up
         self._is_serving = False
         self._started = 0.0
@@ -30,6 +32,8 @@ class KernelCompiles:
         hooks = triton.knobs.runtime
         hooks.jit_cache_hook = _both(self._begin, hooks.jit_cache_hook)
         hooks.jit_post_compile_hook = _both(self._end, hooks.jit_post_compile_hook)
+        compilation = triton.knobs.compilation
+        compilation.listener = _both(self._note_source, compilation.listener)
 
     def serve(self) -> None:
         """From now on no variant should be missing."""
@@ -37,6 +41,9 @@ class KernelCompiles:
 
     def _begin(self, **_: Any) -> None:
         self._started = time.monotonic()
+
+    def _note_source(self, *, cache_hit: bool, **_: Any) -> None:
+        self.num_from_disk += cache_hit
 
     def _end(self, *, fn: Any, compile: dict[str, Any], **_: Any) -> None:
         self.num_kernels += 1

@@ -15,14 +15,14 @@ GREEDY = SamplingParams(temperature=0.0)
 ON_HOST = SamplingParams(temperature=0.0, num_logprobs=1)
 """Makes a step run without a graph, and its tokens come from the sampler of the host."""
 SAMPLINGS = {
-    "drawn": SamplingParams(),
+    "at a temperature": SamplingParams(),
     "with top_k and top_p": SamplingParams(top_k=40, top_p=0.9),
     "with top_p alone": SamplingParams(top_p=0.9),
     "with min_p": SamplingParams(min_p=0.1),
     "with penalties": SamplingParams(
         repetition_penalty=1.2, frequency_penalty=0.1, presence_penalty=0.1, logit_bias={0: 1.0}
     ),
-    "with tokens that may not come": SamplingParams(
+    "with tokens forbidden": SamplingParams(
         min_tokens=4, stop_token_ids=frozenset({0}), bad_token_sequences=((1,),), allowed_token_ids=(0, 1, 2)
     ),
     "with log-probabilities": SamplingParams(num_logprobs=5),
@@ -136,7 +136,7 @@ def samplings() -> list[WarmStep]:
     """Each way to choose a token: torch loads its kernels when they are first used."""
     two = (WarmRow(2, 1),) * 2
     return [
-        *(WarmStep(f"tokens {name}", two, params=params) for name, params in SAMPLINGS.items()),
-        WarmStep("tokens of a form", two, is_masked=True),
-        WarmStep("drawn tokens of a form", two, params=SamplingParams(top_p=0.9), is_masked=True),
+        *(WarmStep(f"sampling {name}", two, params=params) for name, params in SAMPLINGS.items()),
+        WarmStep("sampling by a grammar", two, is_masked=True),
+        WarmStep("sampling with top_p by a grammar", two, params=SamplingParams(top_p=0.9), is_masked=True),
     ]

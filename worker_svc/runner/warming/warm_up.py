@@ -40,11 +40,12 @@ def warm_up(runner: CudaRunner, drafter: Drafter | None, most_tokens: int) -> No
     runner.warm_up.seconds += time.monotonic() - started
     compiles.serve()
     logger.info(
-        "warm after %.1f s: %d graphs captured, %d steps run, %d kernel variants compiled or loaded for them",
+        "warm after %.1f s: %d CUDA graphs, %d steps run, for which %d kernels were compiled and %d loaded from disk",
         runner.warm_up.seconds,
         runner.num_graphs,
         len(steps),
-        compiles.num_kernels,
+        compiles.num_kernels - compiles.num_from_disk,
+        compiles.num_from_disk,
     )
 
 
