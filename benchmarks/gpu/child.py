@@ -1,7 +1,7 @@
 """The process of some stages: `python -m benchmarks.gpu.child FD ENDS_AT ORDER NAME=MODULE...`, started by `running`.
 
 Says over the pipe FD, a JSON line each, which stage begins, its lines, and how it ended. Ends after a stage that
-failed: a device that has refused a launch refuses the next ones too."""
+raised: a device that has refused a launch refuses the next ones too."""
 
 from __future__ import annotations
 
@@ -33,18 +33,20 @@ def main() -> None:
 
 
 def run_stage(pipe: TextIO, name: str, module: str, context: Context) -> bool:
-    """Calls `run` of a stage's module. Returns whether it succeeded."""
-    started = time.monotonic()
+    """Calls `run` of a stage's module. Returns whether it came to its end, which one that has failed can, too."""
+    started, is_whole = time.monotonic(), True
     _say(pipe, {"event": "begin", "stage": name})
     try:
         importlib.import_module(module).run(context)
     except Exception as error:  # of a stage, of the product or of the device: it is what the run is to find
         traceback.print_exc()
+        is_whole = False
         context.fail(f"{type(error).__name__}: {error}")
     gc.collect()
     seconds = round(time.monotonic() - started, 1)
-    _say(pipe, {"event": "end", "stage": name, "failures": context.failures, "seconds": seconds})
-    return not context.failures
+    end = {"event": "end", "stage": name, "failures": context.failures, "seconds": seconds}
+    _say(pipe, end | {"is_whole": is_whole})
+    return is_whole
 
 
 def _writer(pipe: TextIO) -> Callable[[Values], None]:

@@ -21,6 +21,8 @@ GPU_BYTES, CPU_BYTES = 1 << 30, 1 << 24
 def run(context: Context) -> None:
     """Writes the line of the machine."""
     device = torch.device(context.order.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError(f"torch {torch.__version__} finds no CUDA device: is it a build with CUDA?")
     copied, read = bandwidths(device)
     context.line(
         "machine",

@@ -98,7 +98,7 @@ class StageProcess:
         self._rest = b""
 
     def stages(self, add: Callable[[str, Values], None]) -> Iterator[Ended]:
-        """Yields each stage as it ends, up to the first that fails; meanwhile `add` takes lines."""
+        """Yields each stage as it ends, up to the first that does not come to its end; meanwhile `add` takes lines."""
         name = self._names[0]
         try:
             for said in self._said():
@@ -112,7 +112,7 @@ class StageProcess:
                         yield Ended(name, said["failures"], said["seconds"])
                         self._begun_at = time.monotonic()
                         name = self._names[0] if self._names else ""
-                        if said["failures"]:
+                        if not said["is_whole"]:
                             return
             if name:
                 yield Ended(name, [self._last_words()], round(time.monotonic() - self._begun_at, 1))

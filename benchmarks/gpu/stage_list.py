@@ -19,16 +19,16 @@ class Stage:
     """Stages of a group that follow each other share a process, and what it has loaded."""
 
 
-MACHINE = Stage("machine", "benchmarks.gpu.machine", 15, "right")
+MACHINE = Stage("machine", "benchmarks.gpu.machine", 12, "right")
 """Runs ahead of every run's first stage."""
 STAGES = (
-    Stage("right", "benchmarks.gpu.right.stage", 150, "right"),
-    Stage("memory", "benchmarks.gpu.speed.memory", 75, "speed"),
-    Stage("decode", "benchmarks.gpu.speed.decode", 45, "speed"),
+    Stage("right", "benchmarks.gpu.right.stage", 130, "right"),
+    Stage("memory", "benchmarks.gpu.speed.memory", 65, "speed"),
+    Stage("decode", "benchmarks.gpu.speed.decode", 50, "speed"),
     Stage("mixed", "benchmarks.gpu.speed.mixed", 20, "speed"),
     Stage("sampling", "benchmarks.gpu.speed.sampling", 30, "speed"),
     Stage("prompts", "benchmarks.gpu.speed.prompts", 20, "speed"),
-    Stage("ring", "benchmarks.gpu.ring", 65, "ring"),
+    Stage("ring", "benchmarks.gpu.ring", 93, "ring"),
 )
 NAMES = tuple(stage.name for stage in STAGES)
 

@@ -14,6 +14,7 @@ from benchmarks.gpu.context import Context
 from benchmarks.gpu.right.kernels import launch_problem
 from benchmarks.gpu.right.preset import Case, TinyModel
 from benchmarks.gpu.right.sizes import RightSizes, sizes_on
+from benchmarks.gpu.speed.timer import synchronize
 from worker_svc.runner.cuda.captures import Capture
 
 LEAST_S = 10.0
@@ -45,6 +46,9 @@ def run(context: Context) -> None:
                 "case", preset=preset, case="load or serve", problem=f"{type(error).__name__}: {error}"
             )
             context.fail(f"{preset}: {type(error).__name__}: {error}")
+            synchronize(
+                torch.device(order.device)
+            )  # raises where the device is lost: no other preset can run
         gc.collect()
         shutil.rmtree(folder / preset, ignore_errors=True)
     if left_out:

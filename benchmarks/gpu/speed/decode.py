@@ -20,14 +20,15 @@ def run(context: Context) -> None:
     sizes = model.sizes
     num_outputs = (2 * len(sizes.rows) + 1) * (sizes.steps + WARM_UPS + 3)
     for length in sizes.contexts:
-        most = most_rows(model, max(sizes.rows), length, num_outputs)
+        room = most_rows(model, max(sizes.rows), length, num_outputs)
+        most = max((rows for rows in sizes.rows if rows <= room), default=0)
         steps = computed(model, most, length, num_outputs)
         for rows in sizes.rows:
             if rows > most:
-                context.line("decode", context=length, rows=rows, note=f"no room: the cache has {most} rows")
+                context.line("decode", context=length, rows=rows, note=f"the cache has room for {room}")
             else:
                 _measure(context, model, steps, rows, length)
-        if length == sizes.contexts[0]:
+        if length == sizes.contexts[0] and most:
             _profile(context, steps, min(PROFILED_ROWS, most))
     compare_companies(context, model)
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.gpu.context import Context
 from benchmarks.gpu.speed.loaded import Loaded, loaded
-from benchmarks.gpu.speed.steps import WARM_UPS, computed, most_rows
+from benchmarks.gpu.speed.steps import WARM_UPS, Steps, computed, most_rows
+from signalbox.benchmarks.runner.requests import I32
+from worker_svc.core.requests.grammar import GrammarTable
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.run_ahead import is_plain
 
 ROWS = (64, 256)
+GREEDY = SamplingParams(temperature=0.0)
 DRAWN: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "temperature": {"temperature": 0.8},
@@ -32,33 +36,73 @@ SPECIAL: dict[str, dict[str, Any]] = {
 """Settings of one row, or of all, beside rows that are greedy."""
 
 
+SPECIAL_STEPS = 6
+"""Most steps of these that are measured: they are slow."""
+
+
+class OddTokens:
+    """An automaton that allows every other token."""
+
+    is_complete = False
+
+    def advance(self, token: int) -> None:
+        """See `Automaton`."""
+
+    def legal_drafts(self, drafts: I32) -> int:
+        """See `Automaton`."""
+        return 0
+
+    def fill(self, drafts: I32, masks: NDArray[np.uint32]) -> None:
+        """See `Automaton`."""
+        masks[:] = 0xAAAAAAAA
+
+
 def run(context: Context) -> None:
     """Writes a line for each kind of sampling."""
     model = loaded(context)
-    most = max(model.sizes.rows)
-    for wanted in sorted({min(rows, most) for rows in ROWS}):
-        rows = most_rows(model, wanted, model.sizes.contexts[0], _num_outputs(model))
+    num_outputs = model.sizes.steps + WARM_UPS + 3
+    most = most_rows(model, max(model.sizes.rows), model.sizes.contexts[0], num_outputs)
+    for rows in sorted({min(rows, most) for rows in ROWS}):
+        steps = computed(model, rows, model.sizes.contexts[0], num_outputs)
         for name, values in DRAWN.items():
-            _measure(context, model, rows, rows, name, values)
-    rows = min(ROWS[0], most)
-    for name, values in SPECIAL.items():
-        for count in (1, rows):
-            _measure(context, model, rows, count, name, values)
-
-
-def _num_outputs(model: Loaded) -> int:
-    return model.sizes.steps + WARM_UPS + 3
+            _measure(context, steps, rows, name, values, model.sizes.steps)
+        if rows == min(ROWS[0], most):
+            few = min(SPECIAL_STEPS, model.sizes.steps)
+            for count in (1, rows):
+                for name, values in SPECIAL.items():
+                    _measure(context, steps, count, name, values, few)
+                _measure_forms(context, model, steps, count, few)
 
 
 def _measure(
-    context: Context, model: Loaded, rows: int, count: int, name: str, values: dict[str, Any]
+    context: Context, steps: Steps, count: int, name: str, values: dict[str, Any], num_steps: int
 ) -> None:
-    """`count` of the rows have the settings `values`."""
-    steps = computed(model, rows, model.sizes.contexts[0], _num_outputs(model))
+    """The first `count` rows have the settings `values`, the others are greedy."""
+    for slot in range(len(steps.requests.num_prompt)):
+        params = SamplingParams(seed=slot + 1, **values) if slot < count else GREEDY
+        steps.requests.set_sampling(slot, params)
+    _run(context, steps, count, name, num_steps)
+
+
+def _measure_forms(context: Context, model: Loaded, steps: Steps, count: int, num_steps: int) -> None:
+    """The first `count` rows follow a form, whose masks cost nothing to make; all are greedy."""
+    vocab_size = model.runner.info.vocab_size
+    grammars = GrammarTable(len(steps.requests.num_prompt), vocab_size)
+    for slot in range(len(steps.requests.num_prompt)):
+        steps.requests.set_sampling(slot, GREEDY)
     for slot in range(count):
-        steps.requests.set_sampling(slot, SamplingParams(seed=slot + 1, **values))
-    runs_ahead = is_plain(steps.requests.batch([], np.arange(rows, dtype=np.int32)))
-    steps.measure(model.sizes.steps, None, depth=2 if runs_ahead else 1)
+        grammars.expect(slot)
+        grammars.put(slot, OddTokens())
+    steps.requests.follow(grammars)
+    _run(context, steps, count, "a form", num_steps)
+    steps.requests.follow(GrammarTable(len(steps.requests.num_prompt), vocab_size))
+
+
+def _run(context: Context, steps: Steps, count: int, name: str, num_steps: int) -> None:
+    rows = len(steps.requests.num_prompt)
+    steps.rewind()
+    runs_ahead = is_plain(steps.requests.batch([]))
+    steps.measure(num_steps, None, depth=2 if runs_ahead else 1)
     context.line(
         "sampling",
         rows=rows,

@@ -67,6 +67,12 @@ class Steps:
         self._states.commit(batch, ())
         self.requests.fill_in(batch, sampled.token_ids)
 
+    def rewind(self) -> None:
+        """All go on from their first output token again, which changes times of attention alone."""
+        self.settle()
+        self.requests.num_computed[:] = self.requests.num_prompt
+        self.requests.num_tokens[:] = self.requests.num_prompt + 1
+
     def forget_times(self) -> None:
         """What ran so far does not count."""
         self.settle()

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker_svc.core.batch import Batch
+from worker_svc.core.requests.grammar import GrammarTable
 from worker_svc.core.requests.sampling import SamplingParams, SamplingTable
 
 I32 = NDArray[np.int32]
@@ -28,6 +29,7 @@ class Requests:
         self._sampling = SamplingTable(count)
         for slot in range(count):
             self._sampling.set(slot, SamplingParams(temperature=0.0))
+        self._grammars: GrammarTable | None = None
         self._step_id = 0
 
     @property
@@ -38,6 +40,10 @@ class Requests:
     def set_sampling(self, slot: int, params: SamplingParams) -> None:
         """How a request samples from now on."""
         self._sampling.set(slot, params)
+
+    def follow(self, grammars: GrammarTable) -> None:
+        """From now on outputs of slots that have an automaton there are held to it; it does not move."""
+        self._grammars, self._sampling.follows_form = grammars, grammars.constrained
 
     def batch(self, chunks: list[tuple[int, int]], rows: I32 | None = None) -> Batch:
         """The step that decodes `rows`, None: whoever can, and computes (slot, length) of prompts."""
@@ -50,7 +56,7 @@ class Requests:
         positions = (np.arange(query_starts[-1]) - query_starts[rows] + starts[rows]).astype(np.int32)
         samples = np.flatnonzero(positions == self.num_tokens[slots[rows]] - 1).astype(np.int32)
         self._step_id += 1
-        return Batch(
+        batch = Batch(
             step_id=self._step_id,
             slots=slots,
             num_decode_rows=len(decode),
@@ -67,6 +73,11 @@ class Requests:
             num_prompt_tokens=self.num_prompt,
             num_tokens=self.num_tokens,
         )
+        if self._grammars is not None:
+            batch.masks = self._grammars.masks(slots, batch.sample_rows, None)
+            if batch.masks is not None:
+                batch.mask_index = batch.masks.index
+        return batch
 
     def advance(self, batch: Batch) -> None:
         """Counts what `batch` computes and samples; the sampled tokens are 0 until `fill_in`."""

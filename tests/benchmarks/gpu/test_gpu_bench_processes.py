@@ -61,6 +61,13 @@ def test_after_a_stage_that_fails_the_others_have_a_new_process(
     assert results.lines["mixed"] == [{"kind": "said", "stages": 1}]
 
 
+def test_a_stage_that_failed_and_came_to_its_end_shares_its_process(tmp_path: Path) -> None:
+    """What it has loaded is sound, and loading takes long."""
+    results, _ = run(tmp_path, stage("memory", "complains"), stage("decode", "writes"))
+    assert results.outcomes["memory"].failures == ["a figure is not what it should be"]
+    assert results.lines["decode"] == [{"kind": "said", "stages": 2}]
+
+
 def test_a_stage_that_hangs_is_ended_with_all_that_it_has_started(tmp_path: Path) -> None:
     """What it has said stays; the time of the others is theirs."""
     results, _ = run(
