@@ -76,6 +76,7 @@ TABLES: dict[str, tuple[Table, ...]] = {
             "loaded",
             (
                 Column("loaded in, s", "load_s"),
+                Column("graphs and warm-up, s", "warm_s"),
                 Column("type", "dtype"),
                 Column("batch", "batch"),
                 Column("graphs", "graphs"),
@@ -176,7 +177,14 @@ TABLES: dict[str, tuple[Table, ...]] = {
         *KERNELS,
     ),
     "ring": (
-        Table("ready", (Column("model", "model"), Column("ready after, s", "ready_s"))),
+        Table(
+            "ready",
+            (
+                Column("model", "model"),
+                Column("ready after, s", "ready_s"),
+                Column("of it graphs and warm-up", "warm_s"),
+            ),
+        ),
         Table(
             "ring",
             (

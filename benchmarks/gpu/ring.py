@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from benchmarks.gpu.context import Context
 from benchmarks.gpu.models import model_of
 from signalbox.benchmarks.load.http_link import HttpLink
+from signalbox.benchmarks.load.metrics_page import read_page
 from signalbox.benchmarks.serve.batch import measure_batch
 from signalbox.benchmarks.serve.command import read_vocab_size
 from signalbox.benchmarks.serve.local_ring import LocalRing, free_addresses
 from signalbox.benchmarks.serve.reference import Shape
 from signalbox.cli.ring.ring import Ring
+from signalbox.telemetry import attributes as names
 
 NAME = "bench"
 
@@ -53,7 +55,9 @@ def run(context: Context) -> None:
     started = time.monotonic()
 
     async def measure() -> None:
-        context.line("ready", ready_s=round(time.monotonic() - started, 1), model=path.name)
+        ready_s = round(time.monotonic() - started, 1)
+        warm_s = await _metric(metrics, names.METRIC_WORKER_WARM_UP)
+        context.line("ready", model=path.name, ready_s=ready_s, warm_s=warm_s)
         link = HttpLink(f"http://{http}", NAME)
         vocab_size = read_vocab_size(path)
         for streams in sizes.streams:
@@ -69,6 +73,18 @@ def run(context: Context) -> None:
                     cpu_s=ring.cpu_s,
                 )
             context.line("ring", streams=streams, **figures)
+        late = await _metric(metrics, names.METRIC_WORKER_LATE_COMPILES)
+        if late:
+            context.fail(f"{late:g} kernel variants were compiled while serving")
         await link.close()
 
     asyncio.run(ring.use(measure))
+
+
+async def _metric(address: str, name: str) -> float | None:
+    """A figure of the worker without labels; None: it has none such, as on a CPU."""
+    for line in (await read_page(address)).splitlines():
+        found, _, value = line.partition(" ")
+        if found in (name, f"{name}_total"):
+            return round(float(value), 1)
+    return None

@@ -22,13 +22,13 @@ class Stage:
 MACHINE = Stage("machine", "benchmarks.gpu.machine", 12, "right")
 """Runs ahead of every run's first stage."""
 STAGES = (
-    Stage("right", "benchmarks.gpu.right.stage", 130, "right"),
-    Stage("memory", "benchmarks.gpu.speed.memory", 65, "speed"),
-    Stage("decode", "benchmarks.gpu.speed.decode", 50, "speed"),
-    Stage("mixed", "benchmarks.gpu.speed.mixed", 20, "speed"),
-    Stage("sampling", "benchmarks.gpu.speed.sampling", 30, "speed"),
-    Stage("prompts", "benchmarks.gpu.speed.prompts", 20, "speed"),
-    Stage("ring", "benchmarks.gpu.ring", 93, "ring"),
+    Stage("right", "benchmarks.gpu.right.stage", 120, "right"),
+    Stage("memory", "benchmarks.gpu.speed.memory", 100, "speed"),
+    Stage("decode", "benchmarks.gpu.speed.decode", 45, "speed"),
+    Stage("mixed", "benchmarks.gpu.speed.mixed", 18, "speed"),
+    Stage("sampling", "benchmarks.gpu.speed.sampling", 28, "speed"),
+    Stage("prompts", "benchmarks.gpu.speed.prompts", 17, "speed"),
+    Stage("ring", "benchmarks.gpu.ring", 80, "ring"),
 )
 NAMES = tuple(stage.name for stage in STAGES)
 

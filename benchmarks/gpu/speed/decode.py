@@ -31,6 +31,7 @@ def run(context: Context) -> None:
         if length == sizes.contexts[0] and most:
             _profile(context, steps, min(PROFILED_ROWS, most))
     compare_companies(context, model)
+    model.check_compiles(context)
 
 
 def _measure(context: Context, model: Loaded, steps: Steps, rows: int, length: int) -> None:

@@ -15,12 +15,15 @@ from benchmarks.gpu.right.stage import stand_in
 from signalbox.benchmarks.runner.cuda import bytes_per_token
 from signalbox.benchmarks.runner.reference import count_read
 from worker_svc.runner.cuda.runner import CudaRunner
+from worker_svc.runner.warming.warm_up import warm_up
 
 UTILIZATION = 0.9
 """Share of a GPU's memory that the runner may fill."""
 PEAKS = {"H100": 989.4e12, "H200": 989.4e12, "H800": 989.4e12, "A100": 312e12, "L40S": 362e12, "4090": 165e12}
 """Dense products in bfloat16 per second, by what a card's name has in it."""
 KEY = "loaded"
+MOST_TOKENS = 8192
+"""Tokens of the largest step."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Loaded:
     """Multiplications of a token in the products of the layers."""
     num_head: int
     """The same, of its logits."""
+    num_late: int = 0
+    """Kernels that were compiled after the warm-up and have been told."""
 
     @property
     def device(self) -> torch.device:
@@ -84,6 +89,13 @@ class Loaded:
         width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
         attention: float = 4.0 * width * length * (length + 1) / 2 * config.num_hidden_layers
         return 2.0 * self.num_products * length + 2.0 * self.num_head + attention
+
+    def check_compiles(self, context: Context) -> None:
+        """Fails the stage if its steps have compiled kernels, which the warm-up should have done."""
+        found = self.runner.warm_up.num_late_compiles
+        late, self.num_late = found - self.num_late, found
+        if late:
+            context.fail(f"{late} kernel variants were compiled after the warm-up; the log has their names")
 
     @property
     def peak(self) -> float | None:
@@ -129,5 +141,7 @@ def _load(context: Context) -> Loaded:
         num_blocks=None if order.is_gpu else 64,
     )
     seconds = time.perf_counter() - started
+    if order.is_gpu:  # as the service does; the interpreter compiles nothing
+        warm_up(runner, None, MOST_TOKENS)
     read = count_read(module)
     return Loaded(runner, sizes, seconds, bandwidth, read * runner.model.dtype.itemsize, read - head, head)

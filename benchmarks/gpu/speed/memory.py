@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from benchmarks.gpu.context import Context
-from benchmarks.gpu.speed.loaded import UTILIZATION, Loaded, loaded
-from benchmarks.gpu.speed.steps import MOST_TOKENS, computed
+from benchmarks.gpu.speed.loaded import MOST_TOKENS, UTILIZATION, Loaded, loaded
+from benchmarks.gpu.speed.steps import computed
 from signalbox.benchmarks.runner.cuda import bytes_per_token
 
 TOLERANCE = 0.02
@@ -22,6 +22,7 @@ def run(context: Context) -> None:
     context.line(
         "loaded",
         load_s=round(model.load_s, 1),
+        warm_s=round(runner.warm_up.seconds, 1),
         dtype=str(runner.model.dtype).removeprefix("torch."),
         batch=runner.batch_class.__name__,
         graphs=runner.num_graphs,
@@ -33,6 +34,7 @@ def run(context: Context) -> None:
         kv_bytes_per_token=bytes_per_token(runner),
     )
     _run_a_large_step(model)
+    model.check_compiles(context)
     if context.order.is_gpu:
         _compare(context, model.device)
 

@@ -37,6 +37,7 @@ def run(context: Context) -> None:
             )
         if context.order.is_gpu:
             _profile(context, model, rows, chunk)
+    model.check_compiles(context)
 
 
 def _num_steps(model: Loaded, chunk: int) -> int:

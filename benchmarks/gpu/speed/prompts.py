@@ -7,9 +7,9 @@ import time
 import numpy as np
 
 from benchmarks.gpu.context import Context
-from benchmarks.gpu.speed.loaded import Loaded, loaded
+from benchmarks.gpu.speed.loaded import MOST_TOKENS, Loaded, loaded
 from benchmarks.gpu.speed.profiling import profile_steps
-from benchmarks.gpu.speed.steps import MOST_TOKENS, Steps, computed
+from benchmarks.gpu.speed.steps import Steps, computed
 from benchmarks.gpu.speed.timer import synchronize
 
 TIMES = 3
@@ -30,6 +30,7 @@ def run(context: Context) -> None:
             continue
         _measure(context, model, count, length)
     _behind(context, model)
+    model.check_compiles(context)
 
 
 def _measure(context: Context, model: Loaded, count: int, length: int) -> None:

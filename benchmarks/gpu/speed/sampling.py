@@ -72,6 +72,7 @@ def run(context: Context) -> None:
                 for name, values in SPECIAL.items():
                     _measure(context, steps, count, name, values, few)
                 _measure_forms(context, model, steps, count, few)
+    model.check_compiles(context)
 
 
 def _measure(

@@ -9,7 +9,7 @@ from statistics import mean, median
 
 import numpy as np
 
-from benchmarks.gpu.speed.loaded import Loaded
+from benchmarks.gpu.speed.loaded import MOST_TOKENS, Loaded
 from benchmarks.gpu.speed.timer import Timer
 from signalbox.benchmarks.runner.requests import I32, Requests
 from worker_svc.core.batch import Batch
@@ -17,8 +17,6 @@ from worker_svc.core.requests.state_versions import StateVersions
 from worker_svc.runner.cuda.runner import Launched
 
 WARM_UPS = 3
-MOST_TOKENS = 8192
-"""Tokens of a step that computes prompts ahead of what is measured."""
 
 
 class Steps:
