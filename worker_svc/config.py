@@ -59,7 +59,7 @@ class WorkerSettings(MetricsSettings):
     ngram_max: int = Field(5, ge=1)
     """ngram: a match of so many tokens is as good as a longer one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Type of weights and KV cache. auto: bfloat16 where the hardware has instructions for it."""
+    """Type of weights and KV cache. auto: bfloat16 where the hardware has instructions for it, else float32."""
     quantization: Literal["auto", "none", "int8", "int4"] = "auto"
     """Linear layers on a CPU. auto: those that a checkpoint keeps as whole numbers stay so, unless dtype is float32.
     none: never. int8, int4: all that are not are rounded, in groups of 32; the head to 8 bits."""
@@ -266,6 +266,16 @@ class WorkerSettings(MetricsSettings):
         if text and not text.rpartition(":")[0]:
             raise ValueError(f"{text!r} is not HOST:PORT, such as 10.0.0.5:0")
         return text
+
+    @field_validator("dtype", mode="before")
+    @classmethod
+    def _is_a_served_type(cls, name: object) -> object:
+        if name in ("float16", "fp16", "half"):
+            raise ValueError(
+                "float16 is not served, as numbers of many models are beyond its range: set bfloat16, or float32 "
+                "where the hardware has no bfloat16"
+            )
+        return name
 
     @field_validator("speculative")
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from worker_svc.runner.split.split import Split
     from worker_svc.runner.torch_runner import TorchRunner
 
+logger = logging.getLogger(__name__)
 SIM_ACCEPTANCE = 0.7
 """Share of the simulated model's draft tokens that are right: near what drafts reach on text."""
 SIM_NUM_BLOCKS = 4096
@@ -143,6 +145,8 @@ def _leading(settings: WorkerSettings) -> tuple[ModelRunner, Drafter | None]:
     from worker_svc.ranks.runners import LeadingRunner  # noqa: PLC0415
     from worker_svc.ranks.starting import starting_group  # noqa: PLC0415
 
+    if settings.device == "cuda":
+        logger.warning("%d GPUs: untested, as no machine with several has run this", settings.num_ranks)
     own = settings.model_copy(update={"threads": _threads_of_rank(settings)})
     leader = None
     try:

@@ -47,6 +47,8 @@ from worker_svc.weights.source import WeightSource, open_weights
 logger = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+BFLOAT16_CAPABILITY = (8, 0)
+"""Compute capability with which GPUs of NVIDIA begin to have bfloat16."""
 MODELS: dict[HeadKind, Any] = {
     HeadKind.SEQUENCE: transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     HeadKind.TOKENS: transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
@@ -179,17 +181,43 @@ def choose_device(device: str) -> torch.device:
         raise ModelLoadError(f"device {device!r} is neither cpu nor cuda.")
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ModelLoadError(f"device {device!r} was asked for, but torch sees no CUDA device.")
+    if chosen.type == "cuda":
+        sum_in_float32()
     return chosen
 
 
+def sum_in_float32() -> None:
+    """Has products on a GPU add up the parts of a split product in float32. By default torch lets cuBLAS add them up in
+    the type of the result, which is less exact."""
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+
+
 def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """Resolves "auto": bfloat16, but float32 on a CPU that would have to emulate it."""
-    if dtype == "auto":
-        fast = device.type == "cuda" or bool(BFLOAT16_CPU_FLAGS & cpu_flags())
-        return torch.bfloat16 if fast else torch.float32
-    if dtype not in DTYPES:
+    """Resolves "auto": bfloat16, but float32 on a CPU or GPU that would have to emulate it. ModelLoadError where the
+    type is not served there."""
+    if dtype not in ("auto", *DTYPES):
         raise ModelLoadError(f"dtype {dtype!r} is not one of auto, {', '.join(DTYPES)}.")
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        return gpu_dtype(dtype, properties.name, (properties.major, properties.minor))
+    if dtype == "auto":
+        return torch.bfloat16 if BFLOAT16_CPU_FLAGS & cpu_flags() else torch.float32
     return DTYPES[dtype]
+
+
+def gpu_dtype(dtype: str, name: str, capability: tuple[int, int]) -> torch.dtype:
+    """As `choose_dtype`, on a GPU of that name and compute capability."""
+    if capability >= BFLOAT16_CAPABILITY:
+        return DTYPES.get(dtype, torch.bfloat16)
+    lack = f"{name} (compute capability {capability[0]}.{capability[1]}) has no bfloat16, which 8.0 and later have"
+    if dtype == "bfloat16":
+        raise ModelLoadError(
+            f"{lack}: set --dtype float32, which takes twice the memory, or take another GPU."
+        )
+    if dtype == "auto":
+        logger.warning("%s: the model is served in float32, which takes twice the memory", lack)
+    return torch.float32
 
 
 @torch.inference_mode()
