@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shutil
+import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -146,7 +149,7 @@ CALLS: dict[str, Callable[[torch.dtype], object]] = {
     "selective scan": selective_scan,
     "first launch": first_launch,
 }
-# Those take half a minute to compile in float32.
+# Those spill in float32, and take long to compile.
 SLOW = ("mixed", "chunks of positions")
 CASES = [
     (name, dtype)
@@ -164,13 +167,36 @@ def assert_compiled(launches: list[Launch]) -> None:
         assert made.compiled.metadata.shared <= SMALLEST_SHARED, made.name
 
 
+def stack_bytes(launches: list[Launch]) -> dict[str, int]:
+    """Bytes of registers that a kernel writes to memory for want of room, by its name."""
+    found = {}
+    for made in launches:
+        with NamedTemporaryFile() as file:
+            file.write(made.compiled.asm["cubin"])
+            file.flush()
+            command = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name]
+            usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found[made.name] = max(map(int, re.findall(r"STACK:(\d+)", usage)))
+    return found
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_calls_of_real_sizes_compile(name: str, capability: int, dtype: str) -> None:
+    """Without spilling registers; in float32, which serves tests, the kernels of prompts do."""
     with compiling(capability) as launches:
         CALLS[name](getattr(torch, dtype))
     assert_compiled(launches)
+    assert set(stack_bytes(launches).values()) == {0}
+
+
+@pytest.mark.slow
+def test_planted_tiles_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "CHUNK_TILE", 128)
+    with compiling() as launches:
+        CALLS["mixed"](torch.bfloat16)
+    assert stack_bytes(launches)["attend_kernel"] > 0
 
 
 def launched_kernels() -> set[str]:
