@@ -133,7 +133,7 @@ class WorkerSettings(MetricsSettings):
     for a worker. Unset: 20 with hand_off, which moves them away in that time, and 0 without."""
     hand_off: bool = False
     """Whether requests that run here may go on at other workers of this identity, and theirs here, where the scheduler
-    says so: of a worker that drains, or that an operator moves. On a CPU alone, so far."""
+    says so: of a worker that drains, or that an operator moves. On GPUs where one process has the whole model."""
     role: Literal["both", "prefill", "decode"] = "both"
     """What the worker is there for, where prompts and decoding are on workers of their own; `signalbox role` changes it
     while it runs. It does the other thing too where nobody else can. Needs hand_off."""
@@ -305,6 +305,10 @@ class WorkerSettings(MetricsSettings):
             )
         if self.device == "cuda" and self.pipeline_parallel > 1:
             raise ValueError("--device does not go with --pipeline-parallel: stages run on CPUs, so far")
+        if self.device == "cuda" and self.hand_off:
+            raise ValueError(
+                "--hand-off does not go with --device cuda and --tensor-parallel: blocks do not travel in parts of GPUs"
+            )
         if self.device == "cuda" and self.collectives != "auto":
             raise ValueError("--collectives does not go with --device: GPUs add up by NCCL")
         return self

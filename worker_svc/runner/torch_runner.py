@@ -24,7 +24,6 @@ from worker_svc.runner.cpu.direct_forward import Forwarded, ModuleForward, forwa
 from worker_svc.runner.cpu.optimize import fuse_kept_experts, optimize
 from worker_svc.runner.cpu.step_threads import StepThreads, choose_threads
 from worker_svc.runner.cpu.thread_limit import ThreadLimit
-from worker_svc.runner.cuda.side_stream import beside
 from worker_svc.runner.errors import ModelLoadError, check_at_least_one
 from worker_svc.runner.model.cache_making import CacheMaker, one_block
 from worker_svc.runner.model.fusing import fuse_checked
@@ -45,7 +44,7 @@ from worker_svc.runner.sampling.prompt_results import read_prompts, score_prompt
 from worker_svc.runner.sampling.sampler import sample
 from worker_svc.runner.split.known_states import learn_states
 from worker_svc.runner.split.split import Split
-from worker_svc.transfer.block_memory import BlockMemory
+from worker_svc.transfer.block_memory import LaidOut
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ class TorchRunner:
 
     info: RunnerInfo
     block_memory: core_batch.BlockBytes | None
-    """Blocks of its KV cache that can travel to another worker (TR); None: they are on a device."""
+    """Blocks of its KV cache that can travel to another worker (TR); None: they do not travel."""
     _batch_class: type[PagedBatch] = PagedBatch
     _can_hand_over = True
     """Whether requests go on elsewhere, where its blocks can travel."""
@@ -148,8 +147,8 @@ class TorchRunner:
 
     def _take_cache(
         self, maker: CacheMaker, block_size: int, num_host_blocks: int, *, has_groups: bool, is_shared: bool
-    ) -> BlockMemory | None:
-        """Takes the memory of the KV cache, its host tier included. Returns its blocks; None: they are on a device."""
+    ) -> LaidOut | None:
+        """Takes the memory of the KV cache, its host tier included. Returns its blocks; None: they do not travel."""
         self._cache, self._layout = maker.make(
             self._batch_class, num_host_blocks, has_groups=has_groups, is_shared=is_shared
         )
@@ -258,8 +257,8 @@ class TorchRunner:
         write_state(self._states, slot, version, num_drafts, content)
 
     def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
-        """Returns a callable that makes the copies on a stream of their own; see `ModelRunner`."""
-        return beside(self.model.device, partial(self.copy_blocks, copies))
+        """Returns a callable that makes the copies; see `ModelRunner`."""
+        return partial(self.copy_blocks, copies)
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> torch.Tensor:

@@ -38,7 +38,29 @@ def strip_of(array: NDArray[np.generic], dtype: str = "", shape: tuple[int, ...]
     them."""
     shape = array.shape[1:] if shape is None else shape
     rows = array.view(np.uint8).reshape(len(array), -1)
-    return Strip(rows, f"{dtype or array.dtype} {'x'.join(map(str, shape))}")
+    return Strip(rows, content_of(dtype or str(array.dtype), shape))
+
+
+def content_of(dtype: str, shape: Sequence[int]) -> str:
+    """What a row of this type and shape is called."""
+    return f"{dtype} {'x'.join(map(str, shape))}"
+
+
+class LaidOut(Protocol):
+    """Blocks as bytes (`worker_svc.core.batch.BlockBytes`), of which it is known how they lie in memory."""
+
+    @property
+    def digest(self) -> str:
+        """Two with equal ones can exchange blocks, however many they have."""
+
+    def bytes_per_block(self, group: int) -> int:
+        """Bytes of a block in all layers of its group."""
+
+    def read(self, group: int, blocks: Sequence[int]) -> bytes:
+        """What is in blocks of a group: tensor by tensor, in each the blocks in the order given."""
+
+    def write(self, group: int, blocks: Sequence[int], content: bytes) -> None:
+        """Puts what `read` gave elsewhere into blocks."""
 
 
 class BlockMemory:
@@ -60,7 +82,7 @@ class BlockMemory:
         assert len(groups) == 1 + len(kinds)
         self.groups = tuple(tuple(strip.rows for strip in strips) for strips in groups)
         """[groups][strips] of `[num_blocks, bytes_per_block]`."""
-        self.digest = _digest(groups, kinds, block_size)
+        self.digest = digest_of([[strip.content for strip in strips] for strips in groups], kinds, block_size)
         """Two workers with equal ones can exchange blocks, however many they have."""
         self.shared, self.copier_of = shared, copier_of
         self._num_blocks = counts or [
@@ -73,12 +95,7 @@ class BlockMemory:
 
     def checked(self, group: int, blocks: Sequence[int] | NDArray[np.integer]) -> I64:
         """The ids of `blocks`. TransferError if there is no such group, or no such block in it."""
-        ids = np.asarray(blocks, np.int64).reshape(-1)
-        if not 0 <= group < len(self.groups):
-            raise TransferError(f"there is no group {group}: {len(self.groups)} are here")
-        if len(ids) and not (ids.min() >= 0 and ids.max() < self._num_blocks[group]):
-            raise TransferError(f"a block of group {group} is none of {self._num_blocks[group]}")
-        return ids
+        return checked_ids(group, blocks, self._num_blocks)
 
     def read(self, group: int, blocks: Sequence[int]) -> bytes:
         """The bytes of `blocks`: strip by strip, in each the blocks in the order given. TransferError as `checked`."""
@@ -107,7 +124,7 @@ class OffersBlocks(Protocol):
 
     @property
     def block_memory(self) -> BlockMemory | None:
-        """Its blocks, the same object always; None: they are where no host reaches them (a GPU), or there are none."""
+        """Its blocks, the same object always; None: there are none that a channel reaches."""
 
 
 def pairs(
@@ -122,10 +139,22 @@ def pairs(
     return sources, targets
 
 
-def _digest(groups: Sequence[Sequence[Strip]], kinds: Sequence[BlockGroup], block_size: int) -> str:
+def checked_ids(group: int, blocks: Sequence[int] | NDArray[np.integer], counts: Sequence[int]) -> I64:
+    """The ids of `blocks` of a group, where there are `counts` of each. TransferError if there is no such group, or no
+    such block in it."""
+    ids = np.asarray(blocks, np.int64).reshape(-1)
+    if not 0 <= group < len(counts):
+        raise TransferError(f"there is no group {group}: {len(counts)} are here")
+    if len(ids) and not (ids.min() >= 0 and ids.max() < counts[group]):
+        raise TransferError(f"a block of group {group} is none of {counts[group]}")
+    return ids
+
+
+def digest_of(contents: Sequence[Sequence[str]], kinds: Sequence[BlockGroup], block_size: int) -> str:
+    """The digest of blocks whose groups have rows of such `contents`: the spine's, then those of `kinds`."""
     lines = [_FORMAT, f"block_size {block_size}", "group 0"]
-    lines += [strip.content for strip in groups[0]]
-    for number, (kind, strips) in enumerate(zip(kinds, groups[1:], strict=True), 1):
+    lines += contents[0]
+    for number, (kind, rows) in enumerate(zip(kinds, contents[1:], strict=True), 1):
         lines.append(f"group {number} kind {int(kind.kind)} reach {kind.reach}")
-        lines += [strip.content for strip in strips]
+        lines += rows
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -197,6 +197,7 @@ def test_batches_of_many_steps_are_the_same_at_both_ends(lasting: LeadingRunner)
     ("reason", "changes"),
     [
         ("--collectives does not go with --device", {"device": "cuda", "collectives": "gloo"}),
+        ("--hand-off does not go with --device", {"device": "cuda", "hand_off": True}),
         ("--runner does not go with --tensor-parallel", {"runner": "sim"}),
     ],
 )

@@ -34,7 +34,7 @@ def shared_memory_for(
 
 
 def block_memory_of(cache: KVCache, kinds: tuple[BlockGroup, ...]) -> BlockMemory | None:
-    """The blocks of a cache whose layers make these groups beside the spine; None: they are on a device."""
+    """The blocks of a cache of a CPU whose layers make these groups beside the spine; None: they are on a device."""
     if cache.layers[0].keys.device.type != "cpu":
         return None
     groups = [[_strip(stored) for stored in cache.stored_in(group)] for group in range(SPINE, 1 + len(kinds))]

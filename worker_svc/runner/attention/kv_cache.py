@@ -11,6 +11,7 @@ import torch
 from signalbox.protocol.block_groups import SPINE
 from worker_svc.core.batch import BlockCopy
 from worker_svc.runner.cpu.huge_pages import allocate
+from worker_svc.runner.cuda.copies.pinned import host_empty
 from worker_svc.transfer.shared_memory import SharedMemory
 
 
@@ -100,10 +101,10 @@ class KVCache:
         first = self.layers[0].keys
         self.host_layers = make_layers(
             self._shapes,
-            lambda layer, heads, dim: torch.empty(
+            lambda layer, heads, dim: host_empty(
                 (counts[self._of_layers[layer]], heads, self.block_size, dim),
-                dtype=first.dtype,
-                pin_memory=first.is_cuda,
+                first.dtype,
+                is_pinned=first.is_cuda,
             ),
         )
 
@@ -111,10 +112,25 @@ class KVCache:
         """The tensors of a group's layers that have memory of their own, `[num_blocks, ...]` each, in order."""
         return [
             stored
-            for layer, number in enumerate(self._of_layers)
-            if number == group and self.has_own(layer)
+            for layer in self._layers_in(group)
             for stored in self.layers[layer].stored
             if stored.numel()
+        ]
+
+    def host_stored_in(self, group: int) -> list[torch.Tensor]:
+        """The tensors of the host tier for those of `stored_in`; none: there is no host tier."""
+        layers = self._layers_in(group) if self.host_layers else []
+        return [
+            saved
+            for layer in layers
+            for stored, saved in zip(self.layers[layer].stored, self.host_layers[layer].stored, strict=True)
+            if stored.numel()
+        ]
+
+    def _layers_in(self, group: int) -> list[int]:
+        """Layers of a group that write keys and values of their own."""
+        return [
+            layer for layer, number in enumerate(self._of_layers) if number == group and self.has_own(layer)
         ]
 
     def has_own(self, layer: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from worker_svc.core.batch import Batch, Sampled, WarmUp
+from worker_svc.core.batch import Batch, BlockCopy, Sampled, StateCopy, WarmUp
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.core.run_ahead import is_plain
 from worker_svc.core.steps_in_flight import MOST_IN_FLIGHT
@@ -26,12 +27,17 @@ from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.cpu.direct_forward import ModuleForward
 from worker_svc.runner.cuda.buckets import LARGEST_BUCKET, bucket_sizes
 from worker_svc.runner.cuda.captures import Capture, CountedCapture, CudaCapture
+from worker_svc.runner.cuda.copies.blocks import DeviceBlocks
+from worker_svc.runner.cuda.copies.order import Order, order_for
+from worker_svc.runner.cuda.copies.pinned import WANTED
+from worker_svc.runner.cuda.copies.rows import move_by_kernel, move_by_torch
 from worker_svc.runner.cuda.faults import Reason, text_of
 from worker_svc.runner.cuda.loading import load_for_gpu
 from worker_svc.runner.cuda.sampler import plan_sampling, sample_on_device
 from worker_svc.runner.cuda.state import DecodeRows, DecodeState, StateMirror
 from worker_svc.runner.cuda.transfers import HostCopy, upload
 from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.model.cache_making import CacheMaker
 from worker_svc.runner.model.kept_weights import Quantization
 from worker_svc.runner.model.loading import LoadedModel
 from worker_svc.runner.progress import Progress
@@ -39,6 +45,7 @@ from worker_svc.runner.recurrent.drafted import rows_of
 from worker_svc.runner.recurrent.rows import StateRows
 from worker_svc.runner.sampling.finite import bad_rows, chosen_logits, state_sums
 from worker_svc.runner.torch_runner import TorchRunner
+from worker_svc.transfer.block_memory import LaidOut
 
 logger = logging.getLogger(__name__)
 Mask = NDArray[np.bool_]
@@ -71,7 +78,6 @@ class CudaRunner(TorchRunner):
     _num_scratch_blocks = 1
     """Where rows write that only fill up a graph's size."""
     _most_in_flight = MOST_IN_FLIGHT
-    _can_hand_over = False
 
     def __init__(
         self,
@@ -79,14 +85,15 @@ class CudaRunner(TorchRunner):
         *,
         attention: str = "auto",
         capture: Capture | None = None,
+        order: Order | None = None,
         **settings: Any,
     ) -> None:
         """As `TorchRunner`, whose other settings it takes.
 
         attention: auto, any or triton, as for `load_for_gpu`. capture: of decode steps on Triton's kernels; None: CUDA
-        graphs on a GPU, none elsewhere.
+        graphs on a GPU, none elsewhere. order: in which its device works; None: as streams of a GPU, or as a CPU does.
         """
-        self._attention, self._capture = attention, capture
+        self._attention, self._capture, self._order = attention, capture, order
         super().__init__(model_dir, **settings)
         self.warm_up = WarmUp()
         num_slots = self.info.num_slots
@@ -116,6 +123,22 @@ class CudaRunner(TorchRunner):
             max_model_len=max_model_len,
         )
         return model
+
+    def _take_cache(
+        self, maker: CacheMaker, block_size: int, num_host_blocks: int, *, has_groups: bool, is_shared: bool
+    ) -> LaidOut | None:
+        super()._take_cache(maker, block_size, num_host_blocks, has_groups=has_groups, is_shared=is_shared)
+        self.records: DeviceBlocks | None = None
+        """What takes its blocks to the host and back; None: nobody asked for that."""
+        if not (is_shared or num_host_blocks):
+            return None
+        move = move_by_torch if self._batch_class is PagedBatch else move_by_kernel
+        order = self._order or order_for(self.model.device)
+        try:
+            self.records = DeviceBlocks(self._cache, self._layout, self._states, order, move)
+        except RuntimeError as error:
+            raise ModelLoadError(f"{WANTED}: {error}.") from error
+        return self.records if is_shared else None
 
     def _make_steps(self, sizes: tuple[int, ...]) -> Any:
         """The decode steps that run on the device's state alone; None without Triton."""
@@ -160,16 +183,19 @@ class CudaRunner(TorchRunner):
         not matter there. ValueError if the step needs them on the host, or if no such step was launched.
         """
         ahead = np.zeros(len(batch.slots), np.bool_) if in_flight is None else in_flight
-        if not len(batch.token_ids) or not is_plain(batch):
-            if ahead.any():
-                raise ValueError("a row that needs tokens on the host was launched ahead of them")
-            none = np.empty(0, np.int32)
-            return self._launched(Launched(none, none, none, None, done=super().execute(batch)))
+        is_in_turn = not len(batch.token_ids) or not is_plain(batch)
+        if is_in_turn and ahead.any():
+            raise ValueError("a row that needs tokens on the host was launched ahead of them")
         try:
-            return self._launched(self._launch(batch, ahead))
+            return self._launched(self._run_now(batch) if is_in_turn else self._launch(batch, ahead))
         except Exception:
             self._mirror.forget()
+            self._note()  # some of its kernels may be running
             raise
+
+    def _run_now(self, batch: Batch) -> Launched:
+        none = np.empty(0, np.int32)
+        return Launched(none, none, none, None, done=super().execute(batch))
 
     def collect(self, launched: Launched) -> Sampled:
         """Waits for the tokens of the oldest launched step."""
@@ -182,12 +208,45 @@ class CudaRunner(TorchRunner):
             results = launched.results.wait()
         except Exception:
             self._mirror.forget()  # what the device has of its columns is not known
+            self._note()
             raise
         count = len(launched.slots)
         tokens, finite = results[:count], results[count:] != 0
         self._mirror.collected(launched.slots, launched.positions, tokens)
         states, choices = np.split(finite, [len(finite) - count])
         return Sampled(token_ids=tokens, bad_rows=bad_rows(states, choices, launched.sample_rows))
+
+    def copy_blocks(self, copies: list[BlockCopy]) -> None:
+        """Copies blocks and checkpoints; see `ModelRunner`. Waits for nothing."""
+        if self.records is None:
+            super().copy_blocks(copies)
+        else:
+            self.records.copier.copy(copies)
+
+    def copies_aside(self, copies: list[BlockCopy]) -> Callable[[], None]:
+        """Returns a callable that makes the copies on a stream of their own; see `ModelRunner`."""
+        assert self.records is not None, "there is a host tier"
+        return self.records.copier.copies_aside(copies)
+
+    def copy_states(self, copies: list[StateCopy]) -> None:
+        """Copies recurrent states; see `ModelRunner`. Waits for nothing."""
+        super().copy_states(copies)
+        self._note()
+
+    def read_state(self, slot: int, version: int, num_drafts: int) -> bytes:
+        """The bytes of a slot's recurrent state; see `HandoffRunner`."""
+        assert self.records is not None, "it says a layout"
+        return self.records.read_state(slot, version, num_drafts)
+
+    def write_state(self, slot: int, version: int, num_drafts: int, content: bytes) -> None:
+        """Puts back what `read_state` gave; see `HandoffRunner`."""
+        assert self.records is not None, "it says a layout"
+        self.records.write_state(slot, version, num_drafts, content)
+
+    def _note(self) -> None:
+        """Something was given to the device whose end no step's results tell (TR14)."""
+        if self.records is not None:
+            self.records.copier.note()
 
     @property
     def decode_sizes(self) -> tuple[int, ...]:

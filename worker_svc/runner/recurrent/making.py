@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import math
 
+import torch
+
 from signalbox.protocol.block_groups import StateGroup
 from worker_svc.core.batch import DEFAULT_SLOTS
 from worker_svc.runner.errors import ModelLoadError
@@ -45,10 +47,11 @@ def make_store(
     if not model.state_bytes:
         return None
     layout, split = model.state_layout, model.split
-    if num_host_requests and model.device.type == "cuda":
+    is_on_gpu = model.device.type == "cuda"
+    if num_host_requests and is_on_gpu and split is not None:
         raise ModelLoadError(
             f"num_host_blocks: model_type {model.module.config.model_type!r} has recurrent layers, whose states "
-            "have no places in a host tier of a GPU."
+            "have no places in a host tier of several GPUs."
         )
     available = available_bytes(model.device)
     if split is not None:  # those of one host take as much
@@ -67,7 +70,10 @@ def make_store(
         logger.info("%d requests may be here at a time: each takes memory for its states", count)
     left = available - (count + 1) * slot_bytes
     num_saved = 0 if num_checkpoints == 0 else CHECKPOINTS_PER_SLOT * num_host_requests
-    left = left_beside_saved(num_saved, state_bytes, left)
+    if is_on_gpu:
+        left_beside_saved(num_saved, state_bytes, available_bytes(torch.device("cpu")))
+    else:
+        left = left_beside_saved(num_saved, state_bytes, left)
     num_checkpoints = least(split, checkpoints_that_fit(num_checkpoints, count, state_bytes, left))
     if num_checkpoints:
         size = in_gib((num_checkpoints + num_saved) * layout.bytes_per_row)

@@ -5,15 +5,28 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 
 from worker_svc.runner.recurrent.store import StateStore
-from worker_svc.transfer.block_memory import BlockMemory
+from worker_svc.transfer.block_memory import LaidOut
 from worker_svc.transfer.errors import TransferError
 
 
-def layout_of(memory: BlockMemory | None, store: StateStore | None) -> str:
+class KeptStates(Protocol):
+    """Tensors of states `[rows, ...]`."""
+
+    @property
+    def layers(self) -> dict[int, tuple[torch.Tensor, ...]]:
+        """The parts of each layer's state, by its number."""
+
+    @property
+    def drafts(self) -> dict[int, torch.Tensor]:
+        """[rows, K, H] by layer: what it was given for drafts; empty: there are none."""
+
+
+def layout_of(memory: LaidOut | None, store: StateStore | None) -> str:
     """Digest of how blocks and states are laid out; workers of one can take requests over from each other. Empty: there
     are no blocks that travel."""
     if memory is None:
@@ -37,7 +50,12 @@ def state_sizes(store: StateStore | None) -> tuple[int, int]:
 def read_state(store: StateStore | None, slot: int, version: int, num_drafts: int) -> bytes:
     """The state in a version of a slot, with so many drafts behind it."""
     assert store is not None, "the model has no recurrent layers"
-    tensors = _tensors(store, slot, version, num_drafts)
+    return read_row(store, store.row(slot, version), num_drafts)
+
+
+def read_row(kept: KeptStates, row: int, num_drafts: int) -> bytes:
+    """The state in a row, with so many drafts behind it."""
+    tensors = _tensors(kept, row, num_drafts)
     return b"".join(tensor.contiguous().view(torch.uint8).numpy().tobytes() for tensor in tensors)
 
 
@@ -47,9 +65,15 @@ def write_state(store: StateStore | None, slot: int, version: int, num_drafts: i
     written then."""
     if store is None:
         raise TransferError("the model keeps no states")
-    if num_drafts > store.num_drafts:
+    write_row(store, store.row(slot, version), num_drafts, content)
+
+
+@torch.inference_mode()
+def write_row(kept: KeptStates, row: int, num_drafts: int, content: bytes) -> None:
+    """Puts what `read_row` gave into a row; see `write_state`."""
+    if num_drafts > max((drafts.shape[1] for drafts in kept.drafts.values()), default=0):
         raise TransferError(f"a state has no {num_drafts} drafts behind it here")
-    tensors = list(_tensors(store, slot, version, num_drafts))
+    tensors = list(_tensors(kept, row, num_drafts))
     expected = sum(tensor.nbytes for tensor in tensors)
     if len(content) != expected:
         raise TransferError(f"a state has {expected} bytes, not {len(content)}")
@@ -62,10 +86,15 @@ def write_state(store: StateStore | None, slot: int, version: int, num_drafts: i
         start += tensor.nbytes
 
 
-def _tensors(store: StateStore, slot: int, version: int, num_drafts: int) -> Iterator[torch.Tensor]:
+def all_tensors(kept: KeptStates) -> list[torch.Tensor]:
+    """All that there are, in the order of the layers."""
+    parts = [part for _, layer in sorted(kept.layers.items()) for part in layer]
+    return parts + [drafts for _, drafts in sorted(kept.drafts.items())]
+
+
+def _tensors(kept: KeptStates, row: int, num_drafts: int) -> Iterator[torch.Tensor]:
     """Views of the rows of all layers, in the order in which they travel."""
-    row = store.row(slot, version)
-    for number, parts in sorted(store.layers.items()):
+    for number, parts in sorted(kept.layers.items()):
         yield from (part[row] for part in parts)
         if num_drafts:
-            yield store.drafts[number][row, :num_drafts]
+            yield kept.drafts[number][row, :num_drafts]

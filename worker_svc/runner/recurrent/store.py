@@ -9,6 +9,7 @@ import torch
 from worker_svc.core.batch import I32, BlockCopy, StateCopy
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.runner.cpu.huge_pages import allocate
+from worker_svc.runner.cuda.copies.pinned import host_empty
 from worker_svc.runner.recurrent.layout import StateLayout
 
 
@@ -47,7 +48,10 @@ class StateStore:
         }
         self.host_layers: dict[int, tuple[torch.Tensor, ...]] = {
             number: tuple(
-                torch.empty((num_host_checkpoints, *part.shape), dtype=part.dtype) for part in layer.parts
+                host_empty(
+                    (num_host_checkpoints, *part.shape), part.dtype, is_pinned=self.device.type == "cuda"
+                )
+                for part in layer.parts
             )
             for number, layer in layout.layers.items()
         }
@@ -89,6 +93,17 @@ class StateStore:
                 source = saved if copy.source_is_host else checkpoints
                 target = saved if copy.target_is_host else checkpoints
                 target[copy.target].copy_(source[copy.source])
+
+    @property
+    def checkpoints(self) -> list[torch.Tensor]:
+        """The parts of all layers' checkpoints, `[num_checkpoints, ...]`, in the order of the layers."""
+        return [part[self._first_checkpoint :] for _, layer in sorted(self.layers.items()) for part in layer]
+
+    @property
+    def host_checkpoints(self) -> list[torch.Tensor]:
+        """The parts of checkpoints in the host tier, in the order of `checkpoints`; none, if it has no places."""
+        layers = sorted(self.host_layers.items()) if self.num_host_checkpoints else []
+        return [part for _, layer in layers for part in layer]
 
     def fill(self, value: float) -> None:
         """Sets every element of every row, so that a read of a row that was never written shows."""

@@ -32,6 +32,14 @@ from tests.worker_svc.runner.runner_harness import Driver  # noqa: E402
 from worker_svc.runner.attention.kv_cache import KVCache, LayerShape  # noqa: E402
 from worker_svc.runner.attention.torch_attention import Scores  # noqa: E402
 from worker_svc.runner.cpu.native.kernels import Activation  # noqa: E402
+from worker_svc.runner.cuda.copies.rows import (  # noqa: E402
+    DEVICE,
+    HOST,
+    STAGE,
+    PlacedRows,
+    copies_between,
+    move_by_kernel,
+)
 from worker_svc.runner.recurrent.columns import upload_columns  # noqa: E402
 from worker_svc.runner.triton import attention, attention_kernels, launch, write  # noqa: E402
 from worker_svc.runner.triton.states.convolution import convolve  # noqa: E402
@@ -125,6 +133,20 @@ def selective_scan(dtype: torch.dtype) -> object:
     return scan_selectively(x, inward, inward, x, space, torch.empty(6, 8192, 16), RUNS)
 
 
+def copies_of(count: int, elements: int) -> Callable[[torch.dtype], object]:
+    """Blocks of so many elements, out and back."""
+
+    def call(dtype: torch.dtype) -> object:
+        tensors = [torch.empty(count + 1, elements, dtype=dtype) for _ in range(3)]
+        rows, ids = PlacedRows(tensors[:1], tensors[1:2], tensors[2:]), np.arange(count)
+        return [
+            move_by_kernel(rows, copies_between(*places, ids))
+            for places in ((DEVICE, ids, STAGE), (HOST, ids, DEVICE))
+        ]
+
+    return call
+
+
 def first_launch(_: torch.dtype) -> object:
     """What a start tries first; as nothing runs here, nothing is written."""
     error = launch.launch_error.__wrapped__(CPU)
@@ -147,6 +169,8 @@ CALLS: dict[str, Callable[[torch.dtype], object]] = {
     "Kimi delta rule": delta_rule(32, 32 * 128),
     "state space": state_space,
     "selective scan": selective_scan,
+    "copies": copies_of(40, 8 * 16 * 128),
+    "copies of odd sizes": copies_of(2, 3),
     "first launch": first_launch,
 }
 # Those spill in float32, and take long to compile.
@@ -304,6 +328,16 @@ def test_kernels_do_not_depend_on_the_batch(preset: str, long_model_dir: ModelDi
     """Each further one is compiled while requests wait for it: the width of block tables made some."""
     found = variants(long_model_dir(preset))
     assert found == {name: VARIANTS[preset].get(name, 1) for name in found}
+
+
+def test_kernels_do_not_depend_on_how_much_is_copied() -> None:
+    """TR12: what the start has compiled is all that serving needs."""
+    with compiling() as launches:
+        for count in (1, 2, 16, 33, 400):
+            copies_of(count, 96)(torch.bfloat16)
+            copies_of(count, 6)(torch.bfloat16)
+    assert {made.name for made in launches} == {"copy_kernel"}
+    assert len({made.compiled.hash for made in launches}) == 2, "by 8 bytes and by 4"
 
 
 # -- planted --

@@ -14,15 +14,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("triton")
 
 from tests.pairs import in_soak
+from tests.worker_svc.runner.cuda.copies.scenario import make_cache, make_store
 from tests.worker_svc.runner.cuda.recorded_variants import recorded_variants
 from tests.worker_svc.runner.cuda.test_triton_compile import launched_kernels
 from tests.worker_svc.runner.cuda.unchecked_runner import FAMILIES, UncheckedRunner
 from tests.worker_svc.runner.runner_harness import GREEDY, Driver
+from worker_svc.core.batch import BlockCopy
 from worker_svc.core.requests.sampling import SamplingParams
+from worker_svc.runner.cuda.copies.blocks import DeviceBlocks
+from worker_svc.runner.cuda.copies.order import HostOrder
+from worker_svc.runner.cuda.copies.rows import move_by_kernel
 from worker_svc.runner.cuda.runner import CudaRunner
 from worker_svc.runner.triton import attention
 from worker_svc.runner.triton.attention_kernels import attend_kernel
@@ -136,7 +142,24 @@ def test_each_kernel_is_run_by_the_warm_up_of_some_family(runner_of: Callable[[s
         for preset in COVERING
         for variant in warmed(runner_of(preset), steps_of(runner_of(preset)))
     }
-    assert names | {"write_one"} == launched_kernels()
+    assert names | {"write_one", "copy_kernel"} == launched_kernels(), "those run where memory is taken"
+
+
+def test_copies_need_no_variant_that_the_start_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TR12, WU1: what is tried where memory is taken is all that copies launch, however many they are."""
+    monkeypatch.setattr(torch, "equal", lambda *_: True)  # as nothing runs here, nothing arrives
+    cache, layout = make_cache()
+    with recorded_variants() as started:
+        blocks = DeviceBlocks(cache, layout, make_store(), HostOrder(), move_by_kernel)
+    with recorded_variants() as needed:
+        blocks.copier.copy(
+            [BlockCopy(block, False, block, True, group) for group in range(3) for block in range(3)]
+        )
+        blocks.copier.copies_aside([BlockCopy(1, True, 4, False), BlockCopy(4, False, 5, False)])()
+        for group in range(2):
+            blocks.write(group, [3, 1], blocks.read(group, [0, 5]))
+        blocks.write_state(0, 1, 2, blocks.read_state(1, 0, 2))
+    assert needed == started and {variant.partition(":")[0] for variant in needed} == {"copy_kernel"}
 
 
 @pytest.mark.parametrize("left_out", ["long context", "prompt", "without a graph"])

@@ -11,6 +11,7 @@ from tests.pairs import in_soak
 from tests.worker_svc.drafting.local_ring import LocalRing
 from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_prompts
 from tests.worker_svc.runner.runner_harness import GARBAGE, Driver
+from worker_svc.runner.cuda.copies.rows import move_by_kernel
 from worker_svc.runner.cuda.graphs import DecodeStep
 from worker_svc.runner.cuda.runner import CudaRunner
 from worker_svc.runner.triton.fused import TritonAttention, TritonMLP, TritonNorm
@@ -46,7 +47,9 @@ def test_greedy_output_equals_generate(
         block_size=4,
         max_model_len=64,
         threads=1,
+        num_host_blocks=8,
     )
+    assert runner.records is not None and runner.records.copier._move is move_by_kernel
     used = {type(module) for module in runner.model.module.modules()}
     assert FUSED.get(preset, {TritonAttention, TritonNorm}) <= used
     sizes, run = [], DecodeStep.run
