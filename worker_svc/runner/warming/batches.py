@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from worker_svc.core.batch import I32, Batch, QuerySpan, RunnerInfo
+from signalbox.protocol.block_groups import states_number
+from worker_svc.core.batch import I32, Batch, BlockCopy, QuerySpan, RunnerInfo
 from worker_svc.core.requests.masks import Masks
 from worker_svc.core.requests.sampling import SamplingTable
 from worker_svc.core.requests.state_versions import NOTHING
@@ -56,6 +57,17 @@ def samples_of(starts: I32, num_decode: int) -> tuple[I32, I32]:
     index = np.concatenate((decoding, starts[num_decode + 1 :] - 1))
     rows = np.concatenate((rows_of_these, np.arange(num_decode, len(starts) - 1)))
     return index.astype(np.int32), rows.astype(np.int32)
+
+
+def copies_of(info: RunnerInfo, scratch_blocks: tuple[int, ...]) -> list[BlockCopy]:
+    """A copy in each group, and of checkpoints, that changes nothing; to the host tier and back, while it is empty."""
+    copies = [BlockCopy(block, False, block, False, group) for group, block in enumerate(scratch_blocks)]
+    if info.num_host_blocks:
+        (block, *_) = scratch_blocks
+        copies += [BlockCopy(block, False, 0, True), BlockCopy(0, True, block, False)]
+    if info.state_group is not None:
+        copies.append(BlockCopy(0, False, 0, False, states_number(info.groups)))
+    return copies
 
 
 def columns_of(rows: tuple[WarmRow, ...]) -> tuple[I32, I32]:

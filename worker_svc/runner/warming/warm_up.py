@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -12,7 +14,7 @@ from worker_svc.runner.cuda.runner import CudaRunner
 from worker_svc.runner.draft_model import DraftModel
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.progress import Progress
-from worker_svc.runner.warming.batches import batch_of, columns_of, table_of
+from worker_svc.runner.warming.batches import batch_of, columns_of, copies_of, table_of
 from worker_svc.runner.warming.compiles import KernelCompiles
 from worker_svc.runner.warming.plan import WarmLimits, WarmStep, plan_steps
 
@@ -33,7 +35,7 @@ def warm_up(runner: CudaRunner, drafter: Drafter | None, most_tokens: int) -> No
     for step in steps:
         run_step(runner, drafter, step)
         progress.end(step.name)
-    runner.check()
+    run_others(runner)
     runner.forget()
     if runner.model.device.type == "cuda":
         torch.cuda.synchronize(runner.model.device)
@@ -67,14 +69,10 @@ def limits_of(runner: CudaRunner, most_tokens: int) -> WarmLimits:
 
 def run_step(runner: CudaRunner, drafter: Drafter | None, step: WarmStep) -> None:
     """Runs a step on the model, and its rows on the draft model, if there is one."""
-    try:
+    with _failing_as(step.name):
         runner.execute(batch_of(step, runner.info, runner.scratch_blocks))
         if isinstance(drafter, DraftModel):
             run_drafts(drafter, step, runner.scratch_blocks[0])
-    except Exception as error:  # of CUDA, of Triton, or of a model's code: a request would meet it, too
-        raise ModelLoadError(
-            f"The warm-up failed in a step: {step.name} ({type(error).__name__}: {error})"
-        ) from error
 
 
 def run_drafts(drafter: DraftModel, step: WarmStep, block: int) -> None:
@@ -82,3 +80,21 @@ def run_drafts(drafter: DraftModel, step: WarmStep, block: int) -> None:
     starts, positions = columns_of(step.rows)
     if positions.max() < drafter.most_positions:
         drafter.rehearse(starts, positions, table_of(step.rows, block, drafter.block_size), len(step.decodes))
+
+
+def run_others(runner: CudaRunner) -> None:
+    """Runs what is done beside steps: copies of blocks, and the check of a model that failed."""
+    with _failing_as("copies of blocks"):
+        for copy in copies_of(runner.info, runner.scratch_blocks):
+            runner.copy_blocks([copy])
+    with _failing_as("the check of the model"):
+        runner.check()
+
+
+@contextmanager
+def _failing_as(part: str) -> Iterator[None]:
+    """Names the part in a ModelLoadError, whatever fails: a request would meet it, too."""
+    try:
+        yield
+    except Exception as error:  # of CUDA, of Triton, or of a model's code
+        raise ModelLoadError(f"The warm-up failed in {part!r} ({type(error).__name__}: {error})") from error

@@ -16,12 +16,14 @@ from tests.worker_svc.runner.reference import assert_greedy, make_prompts
 from tests.worker_svc.runner.runner_harness import GARBAGE, Driver
 from worker_svc import metrics
 from worker_svc.core.batch import WarmedRunner, WarmUp
+from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.cuda.buckets import bucket_sizes
 from worker_svc.runner.cuda.runner import CudaRunner
+from worker_svc.runner.draft_model import load_draft
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.progress import MOST_LINES, Progress
 from worker_svc.runner.warming.plan import WarmLimits, WarmRow, WarmStep, plan_steps
-from worker_svc.runner.warming.warm_up import run_step
+from worker_svc.runner.warming.warm_up import run_others, run_step
 
 triton = pytest.importorskip("triton")
 
@@ -67,20 +69,17 @@ def test_steps_are_such_as_requests_could_make(limits: WarmLimits) -> None:
     assert len(steps) < 80
 
 
-def traces_of(runner: CudaRunner) -> bool:
-    """Whether a block that requests can have was written."""
-    return any(
-        bool((part[: runner.info.num_blocks] != GARBAGE).any())
-        for layer in runner._cache.layers
-        for part in (layer.keys, layer.values)
-    )
+def is_written(cache: KVCache, blocks: slice) -> bool:
+    """Whether any of these blocks has something else than garbage."""
+    parts = [part for layer in cache.layers for part in (layer.keys, layer.values)]
+    return any(bool((part[blocks] != GARBAGE).any()) for part in parts)
 
 
-@pytest.mark.parametrize("preset", ["tiny-qwen3", "hybrid-lfm2"])
-def test_nothing_of_a_warm_up_remains(model_dir: ModelDir, preset: str) -> None:
+@pytest.mark.parametrize(("preset", "drafts"), [("tiny-qwen3", True), ("hybrid-lfm2", False)])
+def test_nothing_of_a_warm_up_remains(model_dir: ModelDir, preset: str, drafts: bool) -> None:
     """WU2: no block of a request is written, and tokens afterwards are transformers'."""
     path = model_dir(preset)
-    runner = make_runner(path, num_slots=4, max_model_len=96, num_blocks=60)
+    runner = make_runner(path, num_slots=4, max_model_len=96, num_blocks=60, num_host_blocks=8)
     driver = Driver(runner, num_slots=4)
     limits = WarmLimits(
         num_slots=4,
@@ -90,10 +89,18 @@ def test_nothing_of_a_warm_up_remains(model_dir: ModelDir, preset: str) -> None:
         graph_sizes=(1, 2, 4),
         scores_prompts=runner.info.has_prompt_logprobs,
     )
+    drafter, caches = None, [runner._cache]
+    if drafts:
+        drafter = load_draft(path, path, dtype="float32", device="cpu", block_size=4).on(runner)
+        drafter.cache.fill(GARBAGE)
+        caches.append(drafter.cache)
     for step in plan_steps(limits):
-        run_step(runner, None, step)
+        run_step(runner, drafter, step)
+    run_others(runner)
     runner.forget()
-    assert not traces_of(runner)
+    for cache in caches:
+        assert is_written(cache, slice(runner.info.num_blocks, None)), "scratch blocks"
+        assert not is_written(cache, slice(runner.info.num_blocks))
     prompts = make_prompts((3, 9))
     requests = [driver.add(prompt, COUNT) for prompt in prompts]
     driver.run()
@@ -111,7 +118,7 @@ def test_a_step_that_fails_keeps_the_worker_from_being_ready(
         raise torch.OutOfMemoryError("no room")
 
     monkeypatch.setattr("worker_svc.runner.cuda.runner.sample_on_device", fail)
-    with pytest.raises(ModelLoadError, match=r"in a step: prompt of 1 tokens \(OutOfMemoryError: no room\)"):
+    with pytest.raises(ModelLoadError, match=r"in 'prompt of 1 tokens' \(OutOfMemoryError: no room\)"):
         run_step(runner, None, WarmStep("prompt of 1 tokens", chunks=(WarmRow(0, 1),)))
 
 
