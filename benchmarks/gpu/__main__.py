@@ -100,6 +100,8 @@ def _check(args: argparse.Namespace) -> list[Stage]:
         raise RefusedError("no CUDA device is here; --device cpu runs the interpreter at tiny sizes")
     wheels.use(args.wheels)
     missing = wheels.missing()
+    if own := [package for package in missing if package in wheels.OF_THE_MACHINE]:
+        raise RefusedError(f"{', '.join(own)} cannot be imported, and have to be the machine's own")
     if missing:
         raise RefusedError(
             f"{', '.join(missing)} cannot be imported: run `make gpu-wheels` where there is a network, and bring its"

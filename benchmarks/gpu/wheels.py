@@ -17,6 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "dist" / "gpu-wheels"
 """Where `make gpu-wheels` puts them."""
+OF_THE_MACHINE = ("torch", "triton", "transformers")
+"""Packages that are in no folder of wheels."""
 NEEDED = {
     "torch": "torch",
     "triton": "triton",

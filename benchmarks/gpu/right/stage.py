@@ -59,8 +59,6 @@ def run_preset(context: Context, preset: str, folder: Path, sizes: RightSizes) -
     """One preset, loaded once."""
     model = TinyModel(preset, folder, context.order.device, sizes, stand_in(context))
     graphs = model.runner.num_graphs
-    if not graphs:
-        context.fail(f"{preset}: no decode step was captured")
     for case in model.cases():
         context.line("case", preset=preset, graphs=graphs, **values_of(case))
         if case.problem:
@@ -68,6 +66,9 @@ def run_preset(context: Context, preset: str, folder: Path, sizes: RightSizes) -
         if case.agreement is not None and case.agreement.wrong:
             wrong, tokens = case.agreement.wrong, case.agreement.tokens
             context.fail(f"{preset}, {case.name}: {wrong} of {tokens} tokens are wrong")
+    lost = len(model.runner.decode_sizes) - model.runner.num_graphs
+    if lost:  # a step without its graph is right, and slow
+        context.fail(f"{preset}: {lost} decode steps have no graph, or had to give it up; the log says why")
 
 
 def stand_in(context: Context) -> Capture | None:

@@ -114,21 +114,20 @@ class _Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise RuntimeError(f"{name} waits for the device, and a graph cannot")
         out = func(*args, **named)
         known = {weakly(each).cdata for each in _tensors((args, named))}
-        made = [each for each in _tensors(out) if weakly(each).cdata not in known]
-        self._own |= {storage.cdata: storage for storage in map(weakly, made)}
+        made = {n: each for n, each in enumerate(_tensors(out)) if weakly(each).cdata not in known}
+        self._own |= {storage.cdata: storage for storage in map(weakly, made.values())}
         if (made and not name.startswith(UNWRITTEN)) or func._schema.is_mutable:
             self._record(func, self._keep((args, named), name), made)
         return out
 
-    def _record(self, func: Any, given: Any, made: list[torch.Tensor]) -> None:
-        """made: results in memory of their own, which a replay writes again."""
+    def _record(self, func: Any, given: Any, made: dict[int, torch.Tensor]) -> None:
+        """made: results in memory of their own, by number, which a replay writes again."""
 
         def call() -> None:
             args, kwargs = _restored(given)
             fresh = _tensors(func(*args, **kwargs))
-            if made:
-                for old, new in zip(made, fresh, strict=True):
-                    old.copy_(new)
+            for number, old in made.items():
+                old.copy_(fresh[number])
 
         self._calls.append(call)
 

@@ -35,6 +35,10 @@ def run(context: Context) -> None:
     )
     _run_a_large_step(model)
     model.check_compiles(context)
+    if runner.num_graphs < len(runner.decode_sizes):
+        context.fail(
+            f"{runner.num_graphs} of {len(runner.decode_sizes)} decode steps are graphs; the log says why"
+        )
     if context.order.is_gpu:
         _compare(context, model.device)
 
