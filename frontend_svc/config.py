@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from frontend_svc.guard.addresses import TrustedProxies, read_networks
+from signalbox.grammar.settings import FormSettings
 from signalbox.links.addresses import read_addresses
 from signalbox.telemetry.settings import MetricsSettings
 
@@ -76,7 +77,7 @@ class Limits:
     """How long a chat template may take for a conversation, in seconds."""
 
 
-class FrontendSettings(MetricsSettings):
+class FrontendSettings(MetricsSettings, FormSettings):
     """The frontend of signalbox: public gRPC and OpenAI-compatible HTTP."""
 
     model_config = SettingsConfigDict(env_prefix="SIGNALBOX_FRONTEND_", cli_prog_name="frontend-svc")

@@ -86,7 +86,9 @@ def make_services(settings: FrontendSettings) -> Services:
     tokenizer = form_check = None
     if settings.model is not None:
         tokenizer = load_tokenizer(settings.model, settings.chat_template)
-        form_check = FormCheck(settings.model / "tokenizer.json", tokenizer.eos_token_id)
+        form_check = FormCheck(
+            settings.model / "tokenizer.json", tokenizer.eos_token_id, settings.form_limits
+        )
     tracer = spans.start("frontend", settings.name or instance)
     metrics = Metrics(settings.name, tracer.counts)
     directory = ModelDirectory(

@@ -72,7 +72,9 @@ class Worker:
         self._core = WorkerCore(runner.info, runner.info.num_slots, drafter, settings.bad_row_limit)
         # Tokens of the sim runner are hashes: no grammar is about them.
         self._preparation = (
-            make_preparation(settings.model, runner.info) if settings.runner != "sim" else None
+            make_preparation(settings.model, runner.info, settings.form_limits)
+            if settings.runner != "sim"
+            else None
         )
         self._steps = StepLoop(
             self._core,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, Final
 
 from frontend_svc.requests.events import TokenLogprobs
 from frontend_svc.requests.sessions.legs import Hearing, Said
@@ -19,6 +19,9 @@ from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 from signalbox.v1 import worker_pb2 as worker
 
 log = logging.getLogger(__name__)
+
+FORM_FIELD: Final = "structured_output"
+"""How workers call the field of a form."""
 
 
 def feed(
@@ -111,9 +114,20 @@ def read_legs(batch: worker.OutputBatch) -> Iterable[int]:
     return legs
 
 
+def _error_of(session: Session, finished: worker.OutputFinished) -> SignalboxError:
+    """Why a request failed, with the form's field as its client calls it."""
+    message, field = finished.error.message, finished.error.field
+    form = session.request.sampling.get(FORM_FIELD)
+    if field == FORM_FIELD and form is not None:
+        field = form.field
+        if message.startswith(FORM_FIELD):
+            message = field + message.removeprefix(FORM_FIELD)
+    return from_code(finished.error.code, message, field)
+
+
 def _finish(session: Session, attempt: int, finished: worker.OutputFinished) -> None:
     error: SignalboxError | None = None
     if finished.HasField("error"):
-        error = from_code(finished.error.code, finished.error.message, finished.error.field)
+        error = _error_of(session, finished)
     reason = FinishReason(finished.reason or FinishReason.ERROR)
     session.on_finished(attempt, reason, finished.num_output_tokens, error)

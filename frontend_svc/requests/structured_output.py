@@ -11,6 +11,7 @@ from frontend_svc.requests.fair_lock import FairLock
 from frontend_svc.requests.request import ClientRequest, StructuredOutput
 from signalbox.errors import InternalError, InvalidRequestError, UnsupportedError, limit_reached
 from signalbox.grammar.form import Form, FormError
+from signalbox.grammar.limits import FormLimits
 from signalbox.grammar.vetting import Vetter, check_size
 
 MAX_WAITING = 32
@@ -22,9 +23,10 @@ RETRY_S = 1.0
 class FormCheck:
     """Asks a `Vetter` beside the event loop; a form that was vetted lately takes no time."""
 
-    def __init__(self, tokenizer: Path, eos_token_id: int | None) -> None:
+    def __init__(self, tokenizer: Path, eos_token_id: int | None, limits: FormLimits) -> None:
         """tokenizer: path of tokenizer.json. The process that vets is started with the first form."""
-        self._vetter = Vetter(tokenizer, eos_token_ids=() if eos_token_id is None else (eos_token_id,))
+        ends = () if eos_token_id is None else (eos_token_id,)
+        self._vetter = Vetter(tokenizer, limits, eos_token_ids=ends)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="form-check")
         self._lock = FairLock()
         self._num_waiting = Counter[str]()

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from llguidance import LLMatcher, LLTokenizer
 
-from signalbox.grammar.compilation import compile_grammar, load_tokenizer, reason_of
+from signalbox.grammar.compilation import compile_grammar, limit_of, load_tokenizer, reason_of
 from signalbox.grammar.form import Form, FormError
+from signalbox.grammar.limits import FormLimits
 from signalbox.grammar.translation import to_grammar
 
 STACK_BYTES = 1 << 20
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--eos", type=int, nargs="*", default=[])
     parser.add_argument("--cpu-s", type=float, required=True)
     parser.add_argument("--wall-s", type=float, required=True)
+    parser.add_argument("--limits", type=read_limits, required=True)
     args = parser.parse_args()
     os.nice(NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us
@@ -52,20 +54,25 @@ def main() -> None:
         # Nobody handles these signals, so they end the process, whatever native code it is in.
         signal.setitimer(signal.ITIMER_PROF, args.cpu_s)
         signal.setitimer(signal.ITIMER_REAL, args.wall_s)
-        verdict = vet_with_small_stack(Form.from_json(line), tokenizer)
+        verdict = vet_with_small_stack(Form.from_json(line), tokenizer, args.limits)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.stdout.write(json.dumps(verdict) + "\n")
         sys.stdout.flush()
 
 
-def vet_with_small_stack(form: Form, tokenizer: LLTokenizer) -> dict[str, str]:
+def read_limits(text: str) -> FormLimits:
+    """The limits in the order of `FormLimits`, with commas."""
+    return FormLimits(*map(int, text.split(",")))
+
+
+def vet_with_small_stack(form: Form, tokenizer: LLTokenizer, limits: FormLimits) -> dict[str, str]:
     """The verdict: `grammar`, or `error`."""
     verdict: dict[str, str] = {}
 
     def run() -> None:
         try:
-            verdict["grammar"] = vet(form, tokenizer)
+            verdict["grammar"] = vet(form, tokenizer, limits)
         except FormError as error:
             verdict["error"] = str(error)
         except Exception as error:  # whatever the library raises is about the form
@@ -77,29 +84,36 @@ def vet_with_small_stack(form: Form, tokenizer: LLTokenizer) -> dict[str, str]:
     return verdict
 
 
-def vet(form: Form, tokenizer: LLTokenizer) -> str:
+def vet(form: Form, tokenizer: LLTokenizer, limits: FormLimits) -> str:
     """The grammar of `form` once it has been compiled and tried. Raises FormError."""
     grammar = to_grammar(form, tokenizer)
-    matcher = compile_grammar(tokenizer, grammar)
+    matcher = compile_grammar(tokenizer, grammar, limits)
     numbers = random.Random(0)  # the same verdict every time
     for _ in range(NUM_WALKS):
-        walk(matcher, numbers)
+        walk(matcher, numbers, limits)
         matcher.reset()
     return grammar
 
 
-def walk(matcher: LLMatcher, numbers: random.Random) -> None:
+def walk(matcher: LLMatcher, numbers: random.Random, limits: FormLimits) -> None:
     """Takes allowed tokens at random: a grammar that explodes mostly does so early."""
-    for _ in range(WALK_TOKENS):
+    for place in range(WALK_TOKENS):
         mask = int.from_bytes(matcher.compute_bitmask(), "little")
         if matcher.is_error():
-            raise FormError(f"cannot be followed: {reason_of(matcher)}")
+            raise _failure(matcher, limits, place)
         if not mask:
             raise FormError("cannot be followed: no output satisfies it")
         if not matcher.consume_token(pick(mask, numbers)):
-            raise FormError(f"cannot be followed: {reason_of(matcher)}")
+            raise _failure(matcher, limits, place)
         if matcher.is_stopped():
             return
+
+
+def _failure(matcher: LLMatcher, limits: FormLimits, num_tokens: int) -> FormError:
+    limit = limit_of(matcher, limits)
+    if limit:
+        return FormError(f"asks for too much work at its token {num_tokens + 1}: more than {limit}")
+    return FormError(f"cannot be followed: {reason_of(matcher)}")
 
 
 def pick(mask: int, numbers: random.Random) -> int:

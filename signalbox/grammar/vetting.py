@@ -9,9 +9,11 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 from signalbox.grammar.form import MAX_FORM_BYTES, Form, FormError
+from signalbox.grammar.limits import FormLimits
 
 MAX_VERDICTS = 256
 CPU_S = 2.0
@@ -25,11 +27,17 @@ class Vetter:
     too."""
 
     def __init__(
-        self, tokenizer: Path, *, vocab_size: int | None = None, eos_token_ids: Sequence[int] = ()
+        self,
+        tokenizer: Path,
+        limits: FormLimits,
+        *,
+        vocab_size: int | None = None,
+        eos_token_ids: Sequence[int] = (),
     ) -> None:
-        """tokenizer: path of tokenizer.json; the others as in `compilation.load_tokenizer`."""
+        """tokenizer: path of tokenizer.json; vocab_size and eos_token_ids as in `compilation.load_tokenizer`."""
         self._command = [sys.executable, "-m", "signalbox.grammar.vetter", str(tokenizer)]
         self._command += [f"--cpu-s={CPU_S}", f"--wall-s={WALL_S}"]
+        self._command.append("--limits=" + ",".join(map(str, astuple(limits))))
         if vocab_size is not None:
             self._command.append(f"--vocab-size={vocab_size}")
         if eos_token_ids:

@@ -13,6 +13,7 @@ import pytest
 from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.grammar import vetting
 from signalbox.grammar.form import MAX_FORM_BYTES, Form, FormError, FormKind
+from signalbox.grammar.limits import FormLimits
 from signalbox.grammar.vetting import Vetter
 
 DEEP = 3000
@@ -27,7 +28,7 @@ TAG = {
 
 @pytest.fixture(scope="module")
 def vetter() -> Iterator[Vetter]:
-    vetter = Vetter(DEMO_MODEL / "tokenizer.json", eos_token_ids=(0,))
+    vetter = Vetter(DEMO_MODEL / "tokenizer.json", FormLimits(), eos_token_ids=(0,))
     yield vetter
     vetter.close()
 
@@ -66,7 +67,7 @@ def test_what_can_be_followed_becomes_a_grammar(vetter: Vetter, form: Form) -> N
         (Form(FormKind.REGEX, "("), "unclosed group"),
         (Form(FormKind.REGEX, "a(?=b)"), "look-ahead"),
         (Form(FormKind.REGEX, r"(a)\1"), "backreferences"),
-        (Form(FormKind.REGEX, "a" + "{2}" * 20), "too many expressions"),
+        (Form(FormKind.REGEX, "a" + "{2}" * 20), "more than form_step_lexer_fuel = 200000"),
         (Form(FormKind.GRAMMAR, "nonsense"), "neither EBNF nor Lark"),
         (Form(FormKind.GRAMMAR, 'root ::= "a" missing'), "missing"),
         (Form(FormKind.GRAMMAR, "root ::= " + "(" * DEEP + '"a"' + ")" * DEEP), "nested too deeply"),
@@ -107,7 +108,7 @@ def test_a_form_that_crashes_the_compiler_is_refused_and_the_next_one_is_vetted(
 
 def test_a_machine_too_busy_to_tell_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vetting, "WALL_S", 0.3)
-    vetter = Vetter(DEMO_MODEL / "tokenizer.json", eos_token_ids=(0,))
+    vetter = Vetter(DEMO_MODEL / "tokenizer.json", FormLimits(), eos_token_ids=(0,))
     for _ in range(2):
         with pytest.raises(TimeoutError, match="too busy"):
             vetter.vet(Form(FormKind.GRAMMAR, ENDLESS))
@@ -118,7 +119,7 @@ def test_a_machine_too_busy_to_tell_is_no_verdict(monkeypatch: pytest.MonkeyPatc
 def test_a_form_that_takes_too_long_is_refused_once_and_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vetting, "CPU_S", 0.3)
     others = child_processes()
-    vetter = Vetter(DEMO_MODEL / "tokenizer.json", eos_token_ids=(0,))
+    vetter = Vetter(DEMO_MODEL / "tokenizer.json", FormLimits(), eos_token_ids=(0,))
     with pytest.raises(FormError, match="takes too long"):
         vetter.vet(Form(FormKind.GRAMMAR, ENDLESS))
     assert child_processes() == others, "the process that was lost on it is gone"
@@ -132,7 +133,7 @@ def test_a_form_that_takes_too_long_is_refused_once_and_for_all(monkeypatch: pyt
 
 def test_closing_gives_up_the_form_that_is_being_tried() -> None:
     others = child_processes()
-    vetter = Vetter(DEMO_MODEL / "tokenizer.json", eos_token_ids=(0,))
+    vetter = Vetter(DEMO_MODEL / "tokenizer.json", FormLimits(), eos_token_ids=(0,))
     vetter.vet(Form(FormKind.REGEX, "warm"))
     (process,) = set(child_processes()) - set(others)
     outcome: list[BaseException] = []
@@ -154,7 +155,7 @@ def test_closing_gives_up_the_form_that_is_being_tried() -> None:
 
 
 def test_a_missing_tokenizer_is_no_fault_of_the_form() -> None:
-    vetter = Vetter(DEMO_MODEL / "nothing.json")
+    vetter = Vetter(DEMO_MODEL / "nothing.json", FormLimits())
     with pytest.raises(RuntimeError, match="ended with status"):
         vetter.vet(Form(FormKind.REGEX, "a"))
 

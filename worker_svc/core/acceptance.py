@@ -8,11 +8,14 @@ import numpy as np
 
 from signalbox.protocol.enums import FinishReason
 from worker_svc.core.batch import Sampled
+from worker_svc.core.requests.automaton import FormLimitError, GrammarError
 from worker_svc.core.requests.grammar import GrammarTable
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.stop_tokens import StopTokens, tokens_up_to_stop
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.step import I32, I64, Failure
+
+FORM_FIELD = "structured_output"
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,9 @@ def _count_matches(step: RunningStep, sampled: Sampled) -> I64:
         same = draft == sampled.token_ids[offset : offset + len(draft)]
         matched[row] = len(draft) if same.all() else int(np.argmin(same))
         offset += len(draft) + 1
+    if step.batch.masks is not None:
+        for row, num_made in step.batch.masks.num_made.items():
+            matched[row] = min(matched[row], num_made - 1)
     return matched
 
 
@@ -130,19 +136,19 @@ def _cut_at_forms(
         advance = grammars.advance(slot, tokens[start : start + count])
         if advance.num_tokens != count:
             counts[row] = advance.num_tokens
-        if advance.error:
+        if advance.error is not None:
             ends[row] = FinishReason.ERROR
-            failures[slot] = grammar_failure(advance.error)
+            failures[slot] = form_failure(advance.error)
         elif advance.is_complete:
             ends[row] = FinishReason.STOP
     return ends
 
 
-def grammar_failure(reason: str) -> Failure:
-    """No token can be had that follows the form."""
-    return Failure(
-        "InternalError", f"the output cannot follow its form any further: {reason}", "structured_output"
-    )
+def form_failure(error: GrammarError) -> Failure:
+    """No token can be had that follows the form; a form that asks for too much work is its client's fault."""
+    if isinstance(error, FormLimitError):
+        return Failure("InvalidRequestError", f"{FORM_FIELD} {error}", FORM_FIELD)
+    return Failure("InternalError", f"the output cannot follow its form any further: {error}", FORM_FIELD)
 
 
 def _append(table: RequestTable, slots: I32, counts: I64, tokens: I32) -> None:

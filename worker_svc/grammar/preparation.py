@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form, FormError
+from signalbox.grammar.limits import FormLimits
 from worker_svc.core.batch import RunnerInfo
-from worker_svc.core.requests.automaton import Automaton, GrammarError
+from worker_svc.core.requests.automaton import Automaton, FormLimitError, GrammarError
 from worker_svc.core.step import Failure, RequestRef
 from worker_svc.grammar.compiler import GrammarCompiler
 from worker_svc.grammar.form_queue import FormQueue
@@ -99,6 +100,8 @@ class GrammarPreparation:
                 automaton.advance(token)
         except FormError as error:
             return Prepared(slot, ref, None, Failure("InvalidRequestError", f"{FIELD} {error}", FIELD))
+        except FormLimitError as error:
+            return Prepared(slot, ref, None, Failure("InvalidRequestError", f"{FIELD} {error}", FIELD))
         except GrammarError as error:
             message = f"the earlier output does not follow {FIELD}: {error}"
             return Prepared(slot, ref, None, Failure("InvalidRequestError", message, FIELD))
@@ -109,7 +112,9 @@ class GrammarPreparation:
         return Prepared(slot, ref, automaton)
 
 
-def make_preparation(model_dir: Path | None, info: RunnerInfo) -> GrammarPreparation | None:
+def make_preparation(
+    model_dir: Path | None, info: RunnerInfo, limits: FormLimits
+) -> GrammarPreparation | None:
     """The thread that prepares grammars for a model; None: no form can be followed without a tokenizer and a token
     that ends outputs."""
     if model_dir is None or not (model_dir / "tokenizer.json").is_file() or not info.eos_token_ids:
@@ -118,5 +123,5 @@ def make_preparation(model_dir: Path | None, info: RunnerInfo) -> GrammarPrepara
         )
         return None
     return GrammarPreparation(
-        GrammarCompiler(model_dir / "tokenizer.json", info.vocab_size, info.eos_token_ids)
+        GrammarCompiler(model_dir / "tokenizer.json", info.vocab_size, info.eos_token_ids, limits)
     )

@@ -16,6 +16,7 @@ from benchmarks.gpu.right.handing import hand_over
 from benchmarks.gpu.right.reference import Agreement, Reference
 from benchmarks.gpu.right.sizes import NUM_DRAFTS, RightSizes
 from signalbox.grammar.form import Form, FormKind
+from signalbox.grammar.limits import FormLimits
 from tools.make_random_model import make_model, write_word_tokenizer
 from worker_svc.grammar.compiler import GrammarCompiler
 from worker_svc.grammar.preparation import GrammarPreparation
@@ -130,7 +131,9 @@ class TinyModel:
 
     def _formed(self) -> Case:
         info = self.runner.info
-        compiler = GrammarCompiler(self.path / "tokenizer.json", info.vocab_size, info.eos_token_ids)
+        compiler = GrammarCompiler(
+            self.path / "tokenizer.json", info.vocab_size, info.eos_token_ids, FormLimits()
+        )
         grammars = GrammarPreparation(compiler)
         try:
             ring = self._ring(RingSettings(), grammars=grammars)

@@ -18,6 +18,7 @@ from frontend_svc.text.parsing.harmony import TAGS
 from frontend_svc.text.parsing.language import Language
 from signalbox.grammar.compilation import compile_grammar, load_tokenizer
 from signalbox.grammar.form import Form, FormKind
+from signalbox.grammar.limits import FormLimits
 from signalbox.grammar.translation import to_grammar
 
 PLAIN = ("<think>", "</think>", "<tool_call>", "</tool_call>")
@@ -59,7 +60,7 @@ def follows(fast: FastTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Fo
     def follow(form: StructuredOutput | None, text: str) -> bool:
         assert form is not None
         grammar = to_grammar(Form(form.form, form.text, form.choices), tokenizer)
-        matcher = compile_grammar(tokenizer, grammar)
+        matcher = compile_grammar(tokenizer, grammar, FormLimits())
         return all(matcher.consume_token(token) for token in fast.encode(text).ids) and matcher.is_accepting()
 
     return follow

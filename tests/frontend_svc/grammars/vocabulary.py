@@ -15,6 +15,7 @@ from frontend_svc.requests.request import StructuredOutput
 from frontend_svc.text.parsing.pieces import Tag
 from signalbox.grammar.compilation import compile_grammar, load_tokenizer
 from signalbox.grammar.form import Form
+from signalbox.grammar.limits import FormLimits
 from signalbox.grammar.translation import to_grammar
 from tests.parsing.writers import Unit
 
@@ -39,7 +40,7 @@ class Vocabulary:
         """At the start of a form."""
         assert form is not None
         grammar = to_grammar(Form(form.form, form.text, form.choices), self.tokenizer)
-        return compile_grammar(self.tokenizer, grammar)
+        return compile_grammar(self.tokenizer, grammar, FormLimits())
 
     def follows(self, form: StructuredOutput | None, text: str) -> bool:
         """Whether a whole output follows a form."""

@@ -14,6 +14,7 @@ from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnsupportedError
 from signalbox.grammar import vetting
 from signalbox.grammar.form import FormKind
+from signalbox.grammar.limits import FormLimits
 
 ENDLESS = "start: W\nW: ~/(.*a.{%d}b.*)/ & /(a|b){100}/"
 
@@ -21,7 +22,7 @@ ENDLESS = "start: W\nW: ~/(.*a.{%d}b.*)/ & /(a|b){100}/"
 @pytest.fixture
 def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[FormCheck]:
     monkeypatch.setattr(vetting, "CPU_S", 0.5)
-    check = FormCheck(DEMO_MODEL / "tokenizer.json", 0)
+    check = FormCheck(DEMO_MODEL / "tokenizer.json", 0, FormLimits())
     yield check
     check.close()
 
@@ -94,7 +95,7 @@ async def test_tenants_take_turns(check: FormCheck, monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_check_that_cannot_be_made_is_no_fault_of_the_client() -> None:
-    check = FormCheck(DEMO_MODEL / "nothing.json", 0)
+    check = FormCheck(DEMO_MODEL / "nothing.json", 0, FormLimits())
     with pytest.raises(InternalError, match="could not be checked"):
         await check(regex("a"))
     check.close()

@@ -13,7 +13,7 @@ from signalbox.protocol.enums import FinishReason
 from worker_svc.core.batch import Batch, RunnerInfo, Sampled
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.faults.isolation import run_step
-from worker_svc.core.requests.automaton import GrammarError
+from worker_svc.core.requests.automaton import FormLimitError, GrammarError
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import (
     Failure,
@@ -60,7 +60,7 @@ class Ladder:
         for offset in range(1 + len(drafts)):
             position = len(self.taken) + offset
             if position == self._broken_at:
-                raise GrammarError("a limit was reached")
+                raise GrammarError("a limit was reached", offset)
             # Behind the end anything is allowed, so that nothing but the automaton's word ends the request.
             for token in self.sets[position] if position < len(self.sets) else range(V):
                 masks[offset, token // 32] |= np.uint32(1 << token % 32)
@@ -229,6 +229,46 @@ def test_a_mask_that_cannot_be_made_fails_its_request_and_no_other() -> None:
     )
     assert bench.ends[1] == bench.ends[2] == (FinishReason.LENGTH, 6, None)
     assert follows(bench.output[1], ENTRY)
+
+
+def end_of_a_broken_form(broken_at: int, drafter: Guesser | None = None) -> tuple[Bench, list[int]]:
+    bench = Bench(drafter)
+    bench.add(0, Ladder(ENTRY, broken_at=broken_at))
+    bench.start(0)
+    bench.run()
+    return bench, bench.output.get(0, [])
+
+
+@pytest.mark.parametrize("broken_at", range(1, 7))
+@pytest.mark.parametrize("wrong_at", [None, 1, 2, 4])
+def test_a_mask_that_cannot_be_made_ends_an_output_where_it_would_without_drafts(
+    broken_at: int, wrong_at: int | None
+) -> None:
+    """G9."""
+    plain, expected = end_of_a_broken_form(broken_at)
+    guesses = plain_output()
+    if wrong_at is not None:
+        guesses[wrong_at] = min({1, 10, 20, 30, 40, 60} & ENTRY[wrong_at] or {99}, default=99)
+    drafted, output = end_of_a_broken_form(broken_at, Guesser(guesses))
+    assert output == expected and len(output) == broken_at
+    assert drafted.ends[0] == plain.ends[0] and plain.ends[0][0] == FinishReason.ERROR
+
+
+def test_a_form_that_asks_for_too_much_is_its_clients_fault() -> None:
+    """G8."""
+
+    class Costly(Ladder):
+        def fill(self, drafts: NDArray[np.int32], masks: NDArray[np.uint32]) -> None:
+            if len(self.taken) == 2:
+                raise FormLimitError("asks for too much work")
+            super().fill(drafts, masks)
+
+    bench = Bench()
+    bench.add(0, Costly(ENTRY))
+    bench.start(0)
+    bench.run()
+    failure = Failure("InvalidRequestError", "structured_output asks for too much work", "structured_output")
+    assert bench.ends[0] == (FinishReason.ERROR, 2, failure)
 
 
 def test_the_first_token_too_waits_for_its_mask() -> None:

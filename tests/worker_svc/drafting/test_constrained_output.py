@@ -14,6 +14,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from signalbox.cli.ring.ring import DEMO_MODEL
+from signalbox.grammar.limits import FormLimits
 from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import generation_pb2
 from tests.worker_svc.drafting.local_ring import Client, LocalRing, fill_with_garbage
@@ -99,7 +100,7 @@ class Bench:
             DEMO_MODEL / "draft", DEMO_MODEL, dtype="float32", device="cpu", block_size=4
         )
         compiler = GrammarCompiler(
-            DEMO_MODEL / "tokenizer.json", self.info.vocab_size, self.info.eos_token_ids
+            DEMO_MODEL / "tokenizer.json", self.info.vocab_size, self.info.eos_token_ids, FormLimits()
         )
         self.grammars = GrammarPreparation(compiler)
 
@@ -230,3 +231,28 @@ def test_an_output_that_was_complete_when_its_worker_was_lost_just_ends(
     for (case, output), client in zip(constrained, clients, strict=True):
         assert_valid(case, client)
         assert client.output == output
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_form_that_asks_for_too_much_ends_at_its_token_with_and_without_drafts(
+    method: str, bench: Bench
+) -> None:
+    """G8, G9. One of them goes on from the output of another."""
+    alone = []
+    for seed in range(3):
+        plain = bench.ring("none")
+        alone.append(submit_ambiguous(plain, seed))
+        plain.run()
+    ring = bench.ring(method)
+    clients = [submit_ambiguous(ring, seed) for seed in range(3)]
+    clients.append(submit_ambiguous(ring, 0, prior=alone[0].output[: len(alone[0].output) // 2]))
+    ring.run()
+    for client, expected in zip(clients, [*alone, alone[0]], strict=True):
+        assert client.ends == expected.ends == [FinishReason.ERROR]
+        assert client.output == expected.output and client.output
+
+
+def submit_ambiguous(ring: LocalRing, seed: int, prior: list[int] | None = None) -> Client:
+    form = generation_pb2.StructuredOutput(grammar='root ::= s s s s s s\ns ::= [a-z] | s s | ""')
+    sampling = generation_pb2.SamplingParams(seed=seed, structured_output=form, temperature=1.0)
+    return ring.submit(TEXT.encode("x").ids, NUM_TOKENS, sampling, prior=prior or [])

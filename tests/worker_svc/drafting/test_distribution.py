@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from signalbox.grammar.limits import FormLimits
 from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import generation_pb2
 from tests.pairs import in_soak
@@ -56,7 +57,7 @@ def small_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def grammars(small_dir: Path) -> Iterator[GrammarPreparation]:
-    compiler = GrammarCompiler(small_dir / "tokenizer.json", VOCAB_SIZE, (EOS_TOKEN_ID,))
+    compiler = GrammarCompiler(small_dir / "tokenizer.json", VOCAB_SIZE, (EOS_TOKEN_ID,), FormLimits())
     preparation = GrammarPreparation(compiler)
     yield preparation
     preparation.close()

@@ -15,9 +15,10 @@ from tokenizers import Tokenizer
 from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.grammar.compilation import compile_grammar, load_tokenizer
 from signalbox.grammar.form import Form, FormKind
+from signalbox.grammar.limits import FormLimits
 from signalbox.grammar.translation import to_grammar
 from worker_svc.core.requests.automaton import GrammarError
-from worker_svc.grammar.automaton import MatcherAutomaton
+from worker_svc.grammar.automaton import CompiledForm, MatcherAutomaton
 
 PATH = DEMO_MODEL / "tokenizer.json"
 EOS = 0
@@ -53,7 +54,10 @@ def make(
     vocabulary: LLTokenizer, kind: FormKind, content: str = "", choices: tuple[str, ...] = ()
 ) -> MatcherAutomaton:
     grammar = to_grammar(Form(kind, content, choices), vocabulary)
-    return MatcherAutomaton(compile_grammar(vocabulary, grammar), frozenset({EOS}), lambda: None)
+    limits = FormLimits()
+    full = compile_grammar(vocabulary, grammar, limits)
+    compiled = CompiledForm(full, compile_grammar(vocabulary, grammar, limits, light=True))
+    return MatcherAutomaton(compiled, limits, frozenset({EOS}), lambda: None)
 
 
 def masks(automaton: MatcherAutomaton, drafts: NDArray[np.int32] = NONE) -> NDArray[np.bool_]:

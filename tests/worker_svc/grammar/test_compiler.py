@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from llguidance import LLMatcher, LLTokenizer
 
 from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.grammar.form import Form, FormError, FormKind
+from signalbox.grammar.limits import FormLimits
 from worker_svc.core.requests.automaton import GrammarError
 from worker_svc.grammar import compiler as module
 from worker_svc.grammar.compiler import GrammarCompiler
@@ -19,19 +21,20 @@ NONE = np.empty(0, np.int32)
 
 @pytest.fixture
 def compiler() -> Iterator[GrammarCompiler]:
-    compiler = GrammarCompiler(DEMO_MODEL / "tokenizer.json", 4096, (0,))
+    compiler = GrammarCompiler(DEMO_MODEL / "tokenizer.json", 4096, (0,), FormLimits())
     yield compiler
     compiler.close()
 
 
 def count_compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The grammars that are compiled from now on."""
+    """The grammars that are compiled from now on, each once."""
     compiled: list[str] = []
     compile_grammar = module.compile_grammar
 
-    def count(tokenizer: object, grammar: str) -> object:
-        compiled.append(grammar)
-        return compile_grammar(tokenizer, grammar)  # type: ignore[arg-type]
+    def count(tokenizer: LLTokenizer, grammar: str, limits: FormLimits, *, light: bool = False) -> LLMatcher:
+        if not light:
+            compiled.append(grammar)
+        return compile_grammar(tokenizer, grammar, limits, light=light)
 
     monkeypatch.setattr(module, "compile_grammar", count)
     return compiled

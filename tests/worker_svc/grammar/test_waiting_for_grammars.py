@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.grammar.form import Form, FormError
+from signalbox.grammar.limits import FormLimits
 from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from worker_svc.core.batch import RunnerInfo
@@ -135,7 +136,9 @@ Make = Callable[[GrammarPreparation | None], Bench]
 
 @pytest.fixture(scope="module")
 def compiler() -> Iterator[GrammarCompiler]:
-    compiler = GrammarCompiler(DEMO_MODEL / "tokenizer.json", INFO.vocab_size, INFO.eos_token_ids)
+    compiler = GrammarCompiler(
+        DEMO_MODEL / "tokenizer.json", INFO.vocab_size, INFO.eos_token_ids, FormLimits()
+    )
     yield compiler
     compiler.close()
 
@@ -336,9 +339,9 @@ def test_a_resumed_request_goes_on_behind_its_output(make: Make, compiler: Gramm
 
 
 def test_a_model_without_tokenizer_or_end_token_prepares_nothing(tmp_path: object) -> None:
-    assert make_preparation(None, INFO) is None
-    assert make_preparation(tmp_path, INFO) is None  # type: ignore[arg-type]
+    assert make_preparation(None, INFO, FormLimits()) is None
+    assert make_preparation(tmp_path, INFO, FormLimits()) is None  # type: ignore[arg-type]
     without_end = RunnerInfo(
         "m", num_blocks=4, block_size=4, max_model_len=8, vocab_size=4096, eos_token_ids=()
     )
-    assert make_preparation(DEMO_MODEL, without_end) is None
+    assert make_preparation(DEMO_MODEL, without_end, FormLimits()) is None

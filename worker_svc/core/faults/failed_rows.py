@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from signalbox.protocol.enums import FinishReason, NotRunReason
-from worker_svc.core.acceptance import grammar_failure
+from worker_svc.core.acceptance import form_failure
 from worker_svc.core.batch import Sampled
 from worker_svc.core.faults.bad_streak import BadStreak
 from worker_svc.core.requests.request_state import RequestTable
@@ -45,10 +45,10 @@ class FailedRows:
         if masks is None:
             return {}
         masks.bits()  # a model that failed did not wait for them
-        failures = {row: message for row, message in masks.failures.items() if row not in failed}
-        for row, message in failures.items():
-            self.fail(step, row, grammar_failure(message))
-        return failures
+        failures = {row: error for row, error in masks.failures.items() if row not in failed}
+        for row, error in failures.items():
+            self.fail(step, row, form_failure(error))
+        return {row: str(error) for row, error in failures.items()}
 
     def fail(self, step: RunningStep, row: int, failure: Failure) -> None:
         """Ends the request of one row."""

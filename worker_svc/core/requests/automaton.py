@@ -16,6 +16,15 @@ I32 = NDArray[np.int32]
 class GrammarError(Exception):
     """The automaton can go no further; its request fails. The message is a sentence's end."""
 
+    def __init__(self, message: str, num_masks: int = 0) -> None:
+        """num_masks: masks that were filled before, of those asked for; only with none of them the request fails."""
+        super().__init__(message)
+        self.num_masks = num_masks
+
+
+class FormLimitError(GrammarError):
+    """The form asks for more work than it may; the message goes on after the field's name."""
+
 
 class Automaton(Protocol):
     """One output, as far as it has come."""
@@ -33,5 +42,6 @@ class Automaton(Protocol):
     def fill(self, drafts: I32, masks: NDArray[np.uint32]) -> None:
         """Fills `masks` `[1 + len(drafts), W]`: what may come next, and behind each of the legal `drafts`.
 
-        Bit t % 32 of word t // 32 is token t. Raises GrammarError.
+        Bit t % 32 of word t // 32 is token t. Raises GrammarError, which says how many masks there are all the same:
+        what can follow a draft is of no matter until the draft has come true.
         """

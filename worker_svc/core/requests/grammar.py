@@ -23,8 +23,8 @@ class Advance(NamedTuple):
     """How many of the new tokens count."""
     is_complete: bool = False
     """Whether the last of them completes the form."""
-    error: str = ""
-    """With what the row's request fails; empty: it does not."""
+    error: GrammarError | None = None
+    """With what the row's request fails; None: it does not."""
 
 
 class GrammarTable:
@@ -111,7 +111,7 @@ class GrammarTable:
             try:
                 automaton.advance(token)
             except GrammarError as error:
-                return Advance(0, error=str(error))
+                return Advance(position - 1, error=error)
             if automaton.is_complete:
                 return Advance(position, is_complete=True)
         return Advance(len(tokens))

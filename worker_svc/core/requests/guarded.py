@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from worker_svc.core.requests.automaton import Automaton
+from worker_svc.core.requests.automaton import Automaton, GrammarError
 from worker_svc.core.requests.reasoning import ReasoningGuard
 
 I32 = NDArray[np.int32]
@@ -47,9 +47,17 @@ class GuardedAutomaton:
         if self._form is None:
             masks[:] = 0xFFFFFFFF
         else:
-            self._form.fill(drafts, masks)
+            try:
+                self._form.fill(drafts, masks)
+            except GrammarError as error:
+                self._narrow(drafts, masks[: error.num_masks])
+                raise
+        self._narrow(drafts, masks)
+
+    def _narrow(self, drafts: I32, masks: U32) -> None:
+        """Leaves of the form's masks, of as many as there are, what the guard allows."""
         guard = self._guard.copy()
-        for row, token in zip(masks, [*drafts.tolist(), None], strict=True):
+        for row, token in zip(masks, [*drafts.tolist(), None], strict=False):
             if guard.allowed is not None:
                 narrow(row, guard.allowed)
             if token is not None:

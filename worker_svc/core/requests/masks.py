@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worker_svc.core.requests.automaton import Automaton
+from worker_svc.core.requests.automaton import Automaton, GrammarError
 
 I32 = NDArray[np.int32]
 U32 = NDArray[np.uint32]
@@ -31,8 +31,11 @@ class Masks:
     def __init__(self, rows: list[MaskedRow], index: I32, num_masks: int, num_words: int) -> None:
         self.index = index
         """[N] number of each sample's mask; -1: the sample is free."""
-        self.failures: dict[int, str] = {}
-        """Rows of the batch whose masks cannot be made; complete after `bits`. Their samples are not to be used."""
+        self.failures: dict[int, GrammarError] = {}
+        """Rows of the batch whose first mask cannot be made; complete after `bits`. Their samples are not to be
+        used."""
+        self.num_made: dict[int, int] = {}
+        """Masks of rows that lack a later one; complete after `bits`. Only so many of their samples are to be used."""
         self._rows = rows
         self._bits = np.zeros((num_masks, num_words), np.uint32)
         self._executor: Executor | None = None
@@ -65,17 +68,26 @@ class Masks:
                 if row.automaton is None:
                     raise RuntimeError("its grammar is not ready")
                 row.automaton.fill(row.drafts, self._of(row))
+            except GrammarError as error:
+                self._lack(row, error.num_masks, error)
             except Exception as error:  # whatever it is: this request fails, and no other
-                self.failures[row.row] = str(error)
-                self._of(row)[:] = 0
+                self._lack(row, 0, GrammarError(str(error)))
         has_token: NDArray[np.bool_] = np.asarray(self._bits.any(axis=1))
         if has_token.all():
             return
         for row in self._rows:
-            if not has_token[row.first : row.first + 1 + len(row.drafts)].all():
-                self.failures.setdefault(row.row, "no token is allowed")
-                # A sampler need not cope with rows that have no token; nobody looks at what it makes of this one.
-                self._of(row)[:] = 0xFFFFFFFF
+            have = has_token[row.first : row.first + 1 + len(row.drafts)]
+            if not have.all():
+                self._lack(row, int(np.argmin(have)), GrammarError("no token is allowed"))
+
+    def _lack(self, row: MaskedRow, num_made: int, error: GrammarError) -> None:
+        """The row has so many masks. A sampler need not cope with rows that have no token; nobody looks at what it
+        makes of the rest."""
+        self._of(row)[num_made:] = 0xFFFFFFFF
+        if num_made:
+            self.num_made[row.row] = num_made
+        else:
+            self.failures[row.row] = error
 
     def _of(self, row: MaskedRow) -> U32:
         return self._bits[row.first : row.first + 1 + len(row.drafts)]
