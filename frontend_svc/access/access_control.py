@@ -55,6 +55,8 @@ class Caller:
     """A batch of theirs calls: half of each limit is left to their other calls."""
     models: frozenset[str] | None = None
     """Models that they may name; None: all."""
+    may_bring_grammars: bool = True
+    """Requests may have regular expressions and grammars of their own."""
 
     def require_admin(self, what: str) -> None:
         """Raises PermissionDeniedError, which names `what`."""
@@ -149,7 +151,9 @@ class AccessControl:
     def _enter(self, key_id: str, key: Key, *, is_batch: bool) -> Caller:
         quota = self._quota_of(key_id, key)
         models = None if key.models is None else frozenset(key.models)
-        caller = Caller(key.tenant, key.best_priority, key.admin, quota, key_id, is_batch, models)
+        caller = Caller(
+            key.tenant, key.best_priority, key.admin, quota, key_id, is_batch, models, key.free_grammars
+        )
         _caller.set(caller)
         return caller
 
@@ -181,7 +185,8 @@ class AccessControl:
                 lease.close()
 
     def authorize(self, request: ClientRequest) -> ClientRequest:
-        """`request` as its caller may have it. Raises PermissionDeniedError for a better priority than that.
+        """`request` as its caller may have it. Raises PermissionDeniedError for a better priority than that, and for a
+        grammar where the key is without.
 
         Priority 0 is what callers get who name none; it becomes their best one where that is worse.
         """
@@ -193,6 +198,12 @@ class AccessControl:
                 f"{request.names.priority} is {request.priority}; the lowest number that this key may use is "
                 f"{caller.best_priority}",
                 field=request.names.priority,
+            )
+        form = request.sampling.get("structured_output")
+        if form is not None and form.is_free and not caller.may_bring_grammars:
+            raise PermissionDeniedError(
+                f"{form.field}: this key may not bring regular expressions or grammars; a JSON schema it may",
+                field=form.field,
             )
         return replace(
             request,

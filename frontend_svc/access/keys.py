@@ -37,6 +37,8 @@ class Key(BaseModel):
     """Most new requests in a minute; None: no limit."""
     tokens_per_minute: Limit | None = None
     """Most tokens of prompts and outputs in a minute; None: no limit."""
+    free_grammars: bool = True
+    """Whether requests may bring regular expressions and grammars of their own; JSON schemas and choices they may."""
     admin: bool = False
     """May see and cancel what belongs to other tenants."""
     expires: AwareDatetime | None = None

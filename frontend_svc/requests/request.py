@@ -35,6 +35,10 @@ def read_trace(traceparent: str, tracestate: str) -> Trace:
     return Trace(traceparent, tracestate if len(tracestate) <= _MAX_TRACESTATE_CHARS else "")
 
 
+FREE_FORMS = (FormKind.REGEX, FormKind.GRAMMAR)
+"""What says more than which JSON, or which of some strings, is wanted; keys may be without it (AK10)."""
+
+
 @dataclass(frozen=True)
 class StructuredOutput:
     """A form that the output has to follow."""
@@ -46,6 +50,8 @@ class StructuredOutput:
     """The strings of which one has to be the output, for the form CHOICE."""
     field: str = "structured_output"
     """How this face calls it, for errors."""
+    is_free: bool = False
+    """The client has sent a regular expression or a grammar, whatever has been made of it since."""
 
 
 class PoolingMode(StrEnum):

@@ -7,6 +7,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from frontend_svc.api.grpc.call import Context, trace_of
 from frontend_svc.requests.request import (
+    FREE_FORMS,
     ClientRequest,
     FieldNames,
     Pooling,
@@ -117,7 +118,8 @@ def _read_form(message: generation.StructuredOutput) -> StructuredOutput:
         return StructuredOutput(FormKind.CHOICE, choices=choices, field=field)
     if not value:
         raise InvalidRequestError(f"{field} is {'false' if value is False else 'empty'}", field=field)
-    return StructuredOutput(FormKind(name), "" if value is True else value, field=field)
+    form = FormKind(name)
+    return StructuredOutput(form, "" if value is True else value, field=field, is_free=form in FREE_FORMS)
 
 
 def _read_pooling(params: generation.PoolingParams) -> Pooling:

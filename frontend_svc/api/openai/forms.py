@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from frontend_svc.requests.request import StructuredOutput
+from frontend_svc.requests.request import FREE_FORMS, StructuredOutput
 from signalbox.errors import InvalidRequestError
 from signalbox.grammar.form import FormKind
 
@@ -150,7 +150,7 @@ def _of_json(schema: str | dict[str, Any] | None, field: str) -> StructuredOutpu
 def _of_text(form: FormKind, text: str | None, field: str) -> StructuredOutput | None:
     if text == "":
         raise InvalidRequestError(f"{field} is empty", field=field)
-    return None if text is None else StructuredOutput(form, text, field=field)
+    return None if text is None else StructuredOutput(form, text, field=field, is_free=form in FREE_FORMS)
 
 
 def _of_choices(choices: Sequence[str] | None, field: str) -> StructuredOutput | None:

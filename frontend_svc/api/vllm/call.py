@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from frontend_svc.api.grpc.call import Context
 from frontend_svc.requests.choices import Choices
 from frontend_svc.requests.events import Delta
-from frontend_svc.requests.request import StructuredOutput
+from frontend_svc.requests.request import FREE_FORMS, StructuredOutput
 from frontend_svc.requests.sessions.session import Session
 from frontend_svc.services import Services
 from signalbox import __version__
@@ -65,7 +65,7 @@ def read_form(message: Any, oneof: str, path: str) -> StructuredOutput | None:
     if form is not FormKind.CHOICE:
         if not value:
             raise InvalidRequestError(f"{field} is empty", field=field)
-        return StructuredOutput(form, text=value, field=field)
+        return StructuredOutput(form, text=value, field=field, is_free=form in FREE_FORMS)
     choices = tuple(value.choices)
     if not choices or "" in choices:
         raise InvalidRequestError(f"{field} needs strings that are not empty", field=field)

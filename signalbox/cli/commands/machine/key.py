@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--days", type=at_least_one, metavar="N", help="how long the key is good for (for ever)")
     add("--model", action="append", metavar="NAME", help="a model that it is for; several times (all)")
     add("--path", action="append", metavar="PATH", help="what paths of its calls begin with (all)")
+    add("--no-free-grammars", action="store_true", help="no regular expressions and grammars of its own")
     add("--admin", action="store_true", help="may also see the board and cancel requests of other tenants")
 
 
@@ -59,6 +60,8 @@ def make_line(key: NewKey, args: argparse.Namespace) -> str:
     for name, values in (("models", args.model), ("paths", args.path)):
         if values is not None:
             entry.append(f"{name} = {json.dumps(values)}")  # as TOML has it, too
+    if args.no_free_grammars:
+        entry.append("free_grammars = false")
     if args.admin:
         entry.append("admin = true")
     return f'"{key.key_id}" = {{ {", ".join(entry)} }}'
