@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 
 _LENGTH = struct.Struct("!I")
 MAX_FDS = 64
+DIVIDED = ("--tensor-parallel=", "--pipeline-parallel=")
+"""Options of a worker whose model is divided among ranks, which it starts."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,12 @@ class Order:
 
     @property
     def starts_more(self) -> bool:
-        """Whether it starts services itself: it gets a zygote of its own, as it has threads when it needs one."""
-        return self.command[2] == "signalbox" and self.command[3:4] in (["up"], ["bench"])
+        """Whether it starts services or ranks itself: it gets a zygote of its own, as it has threads when it needs
+        one."""
+        module, *words = self.command[2:]
+        if module == "worker_svc":
+            return any(word.startswith(DIVIDED) and not word.endswith("=1") for word in words)
+        return module == "signalbox" and words[:1] in (["up"], ["bench"])
 
 
 def send_order(control: socket.socket, order: Order, fds: Sequence[int]) -> None:

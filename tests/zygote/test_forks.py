@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
+from signalbox.cli.ring.ring import DEMO_MODEL
 from tests.zygote import popen
 from tests.zygote.forks import serve
 from tests.zygote.order import Order, send_order
@@ -101,6 +102,24 @@ def test_forks_draw_other_numbers(zygote: Zygote) -> None:
     )
     numbers = [number for _ in range(2) for number in json.loads(run("draws").stdout)]
     assert len(set(numbers)) == 6
+
+
+def test_ranks_are_forks_of_a_zygote_beside_their_worker() -> None:
+    """A fresh rank would take three seconds of a core to load its libraries, and have its variables in /proc."""
+    command = [sys.executable, "-m", "worker_svc", "--scheduler=127.0.0.1:1", "--listen=127.0.0.1:0"]
+    command += ["--worker-id=w", f"--model={DEMO_MODEL}", "--num-blocks=64", "--threads=1"]
+    command += ["--tensor-parallel=2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as worker:
+        assert worker.stdout is not None
+        assert any(" loaded in " in line for line in worker.stdout)
+        names = [child.name() for child in psutil.Process(worker.pid).children()]
+        ranks = [child for child in popen.children_of(worker.pid) if "worker_svc.ranks" in child.cmdline()]
+        variables = [rank.environ() for rank in ranks]
+        worker.terminate()
+    assert popen.NAME in names
+    assert len(ranks) == 1
+    assert "TOKENIZERS_PARALLELISM" not in variables[0]
+    assert not psutil.wait_procs(ranks, timeout=30)[1]
 
 
 def test_a_fork_is_our_child(zygote: Zygote) -> None:
