@@ -19,10 +19,11 @@ PLAIN: list[str] = []
 """The answers of one process, once a test has asked it."""
 
 
-@pytest.mark.fresh
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("parts", ["tensor-parallel=2", "pipeline-parallel=2"])
+@pytest.mark.parametrize(
+    "parts", [pytest.param("tensor-parallel=2", marks=pytest.mark.fresh), "pipeline-parallel=2"]
+)
 async def test_a_ring_with_a_worker_of_two_ranks(launch_ring: Launch, parts: str) -> None:
     """RK6, RK12."""
     (port,) = free_ports(1)
