@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from tests.worker_svc.runner.runner_harness import GREEDY, Driver
 from worker_svc.core.batch import BlockCopy
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.runner.cuda.copies.blocks import DeviceBlocks
+from worker_svc.runner.cuda.copies.copier import BlockCopier
 from worker_svc.runner.cuda.copies.order import HostOrder
 from worker_svc.runner.cuda.copies.rows import move_by_kernel
 from worker_svc.runner.cuda.runner import CudaRunner
@@ -62,7 +64,7 @@ def make(path: Path) -> CudaRunner:
     """With room for contexts of several splits."""
     config = json.loads((path / "config.json").read_text())
     longer = dict.fromkeys(("max_position_embeddings", "model_max_length"), MOST_POSITIONS)
-    path = Path(shutil.copytree(path, path.parent / f"{path.name}-longer"))
+    path = Path(shutil.copytree(path, path.parent / f"{path.name}-longer", dirs_exist_ok=True))
     (path / "config.json").write_text(json.dumps(config | longer))
     settings: dict[str, Any] = {
         "num_slots": NUM_SLOTS,
@@ -70,7 +72,8 @@ def make(path: Path) -> CudaRunner:
         "num_host_blocks": 4,
         "block_size": 4,
     }
-    with recorded_variants():
+    # What is copied to prove that it arrives does not: no kernel runs.
+    with recorded_variants(), patch.object(BlockCopier, "prove", lambda *_: None):
         return UncheckedRunner(
             path,
             served_model_name="tiny",
