@@ -62,6 +62,7 @@ class TinyModel:
             max_draft_tokens=NUM_DRAFTS,
             max_num_batched_tokens=sizes.chunk,
             mean_request_tokens=sizes.max_model_len // 2,
+            shares_blocks=True,
         )
         self.runner.info = replace(self.runner.info, max_draft_tokens=NUM_DRAFTS)
         self.reference = Reference(self.path, self.runner.model.device)

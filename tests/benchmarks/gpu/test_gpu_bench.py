@@ -38,8 +38,7 @@ def test_a_run_on_a_cpu_writes_its_file(tmp_path: Path) -> None:
     assert tuple(cases) == CASES
     for name, case in cases.items():
         assert case["graphs"] == 4, "decode steps of 1, 2, 4 and 8 rows are captured"
-        if not case["note"].startswith("not run"):
-            assert case["wrong"] == 0 and case["equal"] >= case["tokens"] - 1 > 5, name
+        assert case["wrong"] == 0 and case["equal"] >= case["tokens"] - 1 > 3, name
     head, *chapters = out.read_text().split("\n## ")
     assert [f"- {title}: " in head for title in ("card", "driver", "triton", "copies, TB/s", "commit")] == [
         True
