@@ -17,6 +17,14 @@ from worker_svc.runner.warming.compiles import variant_of
 CAPABILITY = 90
 
 
+class UnmetGPU(AbsentGPU):
+    """A GPU that nothing was compiled for in this process: Triton, which keeps kernels by its number, has each ask."""
+
+    def get_current_device(self) -> int:
+        """No other's number."""
+        return 1000 + self._capability
+
+
 @contextmanager
 def recorded_variants() -> Iterator[set[str]]:
     """Within it, each launch is specialised by Triton's JIT, and is neither compiled nor run. Yields the variants."""
@@ -31,7 +39,7 @@ def recorded_variants() -> Iterator[set[str]]:
         specialise(kernel, *args, warmup=True, **options)
 
     with (
-        patch.object(driver, "_active", AbsentGPU(CAPABILITY)),
+        patch.object(driver, "_active", UnmetGPU(CAPABILITY)),
         patch.object(triton.knobs.runtime, "jit_cache_hook", forbid),
         launching(launch),
     ):

@@ -15,7 +15,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-import torch
 
 pytest.importorskip("triton")
 
@@ -154,12 +153,11 @@ def test_each_kernel_is_run_by_the_warm_up_of_some_family(runner_of: Callable[[s
         for preset in COVERING
         for variant in warmed(runner_of(preset), steps_of(runner_of(preset)))
     }
-    assert names | {"write_one", "copy_kernel"} == launched_kernels(), "those run where memory is taken"
+    assert names | {"write_one", "copy_kernel"} == launched_kernels(), "those run where memory is taken, too"
 
 
-def test_copies_need_no_variant_that_the_start_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_need_no_variant_that_the_start_lacks() -> None:
     """TR12, WU1: what is tried where memory is taken is all that copies launch, however many they are."""
-    monkeypatch.setattr(torch, "equal", lambda *_: True)  # as nothing runs here, nothing arrives
     cache, layout = make_cache()
     with recorded_variants() as started:
         blocks = DeviceBlocks(cache, layout, make_store(), HostOrder(), move_by_kernel)
