@@ -107,7 +107,8 @@ class WorkerSettings(MetricsSettings, FormSettings):
     kv_cache_memory: ByteSize | None = Field(None, ge=1)
     """Memory for the KV cache, in bytes or with a unit, like 2GiB; instead of num_blocks."""
     gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
-    """Share of the GPU's memory for model, largest step and KV cache together; instead of num_blocks."""
+    """Share of the GPU's memory, or of its slice, that is in use at most, by whomever: model, KV cache, largest step,
+    CUDA graphs, other processes; instead of num_blocks."""
     mean_request_tokens: int | None = Field(None, ge=1)
     """Prompt and output of a request, on average: a cache is divided for it where some layers look back so far and no
     farther. Unset: 4096, or the longest request if that is less."""

@@ -32,6 +32,7 @@ from worker_svc.runner.model.kept_weights import ROUNDED_BITS, Quantization
 from worker_svc.runner.model.llama4 import check_chunks
 from worker_svc.runner.model.loading import LoadedModel, load_model
 from worker_svc.runner.model.memory import CacheSize
+from worker_svc.runner.model.memory_profile import StepUses
 from worker_svc.runner.model.model_identity import identify
 from worker_svc.runner.model.probe import check_paged_attention
 from worker_svc.runner.recurrent.drafted import rows_of
@@ -123,6 +124,7 @@ class TorchRunner:
             max_draft_tokens=max_draft_tokens,
             draft_block_bytes=draft_block_bytes,
             num_scratch_blocks=self._num_scratch_blocks,
+            uses=self._step_uses(num_slots, block_size, max_model_len),
         )
         self._states = make_store(
             self.model,
@@ -144,6 +146,10 @@ class TorchRunner:
         # Ranks make the same calls, and here how many there are is decided by time.
         if threads is not None and split is None and self.model.device.type == "cpu":
             self._choose_threads(threads)
+
+    def _step_uses(self, num_slots: int | None, block_size: int, max_model_len: int | None) -> StepUses:
+        """What the runner takes of a GPU beside forwards."""
+        return StepUses()
 
     def _take_cache(
         self, maker: CacheMaker, block_size: int, num_host_blocks: int, *, has_groups: bool, is_shared: bool

@@ -60,6 +60,42 @@ def test_a_gpus_share_is_what_model_and_step_leave() -> None:
         memory.gpu_cache_bytes(0.2, total=100 * GIB, free=80 * GIB, step=1)
 
 
+GB = 10**9
+H100_BYTES = 85.02 * GB
+BLOCK_BYTES = 16 * 147_456
+"""Of a block of 16 positions of an 8B model in bfloat16."""
+
+
+@pytest.mark.parametrize(("of", "to"), [((18.83, 19_113), (8.14, 23_664)), ((8.14, 23_664), (18.83, 19_113))])
+def test_a_gpus_share_gives_the_blocks_that_it_had(of: tuple[float, int], to: tuple[float, int]) -> None:
+    """Two loads of one model on the first H100, by free bytes and blocks: from what one took beside its blocks follow
+    those of the other, at the share of the card that was in use there, within 0.1 % of the card (2 % is allowed)."""
+    taken = H100_BYTES - of[0] * GB - of[1] * BLOCK_BYTES
+    share = 1 - to[0] * GB / H100_BYTES
+    left = memory.gpu_cache_bytes(share, total=int(H100_BYTES), free=int(H100_BYTES - taken), step=0)
+    assert abs(left - to[1] * BLOCK_BYTES) < 0.001 * H100_BYTES
+
+
+def test_what_cuda_takes_for_graphs_covers_what_the_first_gpu_showed() -> None:
+    """There torch had reserved 65.35 GB of the 66.19 that were in use: 0.84 for CUDA's context and 27 graphs."""
+    outside = (H100_BYTES - 18.83 * GB - 65.35 * GB) / memory.GIB
+    context = 0.5
+    reserved = 27 * memory.GRAPH_BYTES / memory.GIB
+    assert outside - context < reserved < outside
+    largest = 500 << 20
+    assert memory.graphs_bytes(largest, 27) == largest + 27 * memory.GRAPH_BYTES + 2 * memory.WORKSPACE_BYTES
+
+
+@pytest.mark.parametrize("total", [80 * GIB, 10 * GIB])
+def test_a_share_counts_all_that_is_taken_later(total: int) -> None:
+    """Of a card, or of a slice of one."""
+    step, graphs, free = GIB, GIB // 2, total - 2 * GIB
+    cache = memory.gpu_cache_bytes(0.9, total=total, free=free, step=step, graphs=graphs)
+    assert total - free + cache + step + graphs == int(0.9 * total)
+    with pytest.raises(ModelLoadError, match=r"steps take up to 1\.50 GiB more"):
+        memory.gpu_cache_bytes(3 * GIB / total, total=total, free=free, step=step, graphs=graphs)
+
+
 def test_a_containers_limit_counts_without_its_cached_files(tmp_path: Path) -> None:
     assert memory.cgroup_available_bytes(tmp_path) > 1 << 60, "no such files: no limit"
     (tmp_path / "memory.max").write_text("max\n")

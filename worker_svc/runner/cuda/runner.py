@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from worker_svc.core.batch import Batch, BlockCopy, Sampled, StateCopy, WarmUp
+from worker_svc.core.batch import DEFAULT_SLOTS, Batch, BlockCopy, Sampled, StateCopy, WarmUp
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.core.run_ahead import is_plain
 from worker_svc.core.steps_in_flight import MOST_IN_FLIGHT
@@ -33,13 +33,15 @@ from worker_svc.runner.cuda.copies.pinned import WANTED
 from worker_svc.runner.cuda.copies.rows import move_by_kernel, move_by_torch
 from worker_svc.runner.cuda.faults import Reason, text_of
 from worker_svc.runner.cuda.loading import load_for_gpu
-from worker_svc.runner.cuda.sampler import plan_sampling, sample_on_device
+from worker_svc.runner.cuda.sampler import heaviest_plan, plan_sampling, sample_on_device
 from worker_svc.runner.cuda.state import DecodeRows, DecodeState, StateMirror
 from worker_svc.runner.cuda.transfers import HostCopy, upload
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.runner.model.cache_making import CacheMaker
+from worker_svc.runner.model.cache_making import CacheMaker, one_block
 from worker_svc.runner.model.kept_weights import Quantization
 from worker_svc.runner.model.loading import LoadedModel
+from worker_svc.runner.model.memory import graphs_bytes
+from worker_svc.runner.model.memory_profile import StepUses, peak_bytes
 from worker_svc.runner.progress import Progress
 from worker_svc.runner.recurrent.drafted import rows_of
 from worker_svc.runner.recurrent.rows import StateRows
@@ -139,6 +141,31 @@ class CudaRunner(TorchRunner):
         except RuntimeError as error:
             raise ModelLoadError(f"{WANTED}: {error}.") from error
         return self.records if is_shared else None
+
+    def _step_uses(self, num_slots: int | None, block_size: int, max_model_len: int | None) -> StepUses:
+        if self._batch_class is PagedBatch:
+            return StepUses()
+        longest = max_model_len or self.model.max_position_embeddings
+
+        def sample(logits: torch.Tensor) -> torch.Tensor:
+            logits = logits[: num_slots or DEFAULT_SLOTS]
+            return sample_on_device(logits, heaviest_plan(len(logits), logits.shape[1], logits.device))
+
+        def graphs() -> int:
+            sizes = bucket_sizes(min(LARGEST_BUCKET, num_slots or DEFAULT_SLOTS))
+            step = self._lone_step(sizes[-1], block_size, longest)
+            return graphs_bytes(peak_bytes(self.model.device, step.run), len(sizes))
+
+        return StepUses(sample, graphs)
+
+    def _lone_step(self, size: int, block_size: int, longest: int) -> Any:
+        """A decode step of `size` rows that all lie in one block of their own, ahead of the cache: to be measured."""
+        from worker_svc.runner.cuda.graphs import DecodeStep  # noqa: PLC0415
+        from worker_svc.runner.triton.attention import SPLIT  # noqa: PLC0415
+
+        cache = one_block(self.model, block_size)
+        state = DecodeState(size, -(-longest // block_size), (0,), self.model.device)
+        return DecodeStep(self.model.module, cache, state, (), size, -(-longest // SPLIT), self._states)
 
     def _make_steps(self, sizes: tuple[int, ...]) -> Any:
         """The decode steps that run on the device's state alone; None without Triton."""

@@ -78,6 +78,18 @@ def plan_sampling(batch: Batch, vocab_size: int, device: torch.device) -> Sampli
     return SamplingPlan(Draws(row, number, limits), len(whole), candidates)
 
 
+def heaviest_plan(count: int, vocab_size: int, device: torch.device) -> SamplingPlan:
+    """Draws for the logits `[count, V]` that take most memory: all with a limit that needs whole rows sorted."""
+    ones = torch.ones(count, dtype=torch.float64, device=device)
+    limits = Limits(
+        temperature=ones.float(),
+        top_k=torch.full((count,), vocab_size, device=device),
+        top_p=ones * 0.9,
+        min_p=torch.zeros(count, device=device),
+    )
+    return SamplingPlan(Draws(torch.arange(count, device=device), ones / 2, limits), 0, vocab_size)
+
+
 def sample_on_device(logits: torch.Tensor, plan: SamplingPlan) -> torch.Tensor:
     """[N] int64 tokens for `logits` `[N, V]`."""
     tokens = logits.argmax(-1)

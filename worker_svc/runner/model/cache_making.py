@@ -29,8 +29,9 @@ from worker_svc.runner.model.memory import (
     default_cache_bytes,
     give_back,
     gpu_cache_bytes,
+    in_gib,
 )
-from worker_svc.runner.model.memory_profile import step_bytes
+from worker_svc.runner.model.memory_profile import StepUses, step_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -46,9 +47,12 @@ class CacheMaker:
         *,
         draft_block_bytes: int = 0,
         num_scratch_blocks: int = 0,
+        uses: StepUses | None = None,
     ) -> None:
         """draft_block_bytes: what a draft model takes of each block of the spine beside the model. num_scratch_blocks:
-        blocks of each group behind those of the layout, which nobody is told of."""
+        blocks of each group behind those of the layout, which nobody is told of. uses: what the runner takes of a GPU
+        beside forwards; None: nothing."""
+        self._uses = uses or StepUses()
         self._model, self._size, self._need = model, size, need
         self._draft_block_bytes, self._num_scratch = draft_block_bytes, num_scratch_blocks
 
@@ -65,6 +69,7 @@ class CacheMaker:
         max_draft_tokens: int = 0,
         draft_block_bytes: int = 0,
         num_scratch_blocks: int = 0,
+        uses: StepUses | None = None,
     ) -> CacheMaker:
         """mean_request_tokens: None: as usual, or the longest request if that is less."""
         longest = max_model_len or model.max_position_embeddings
@@ -76,6 +81,7 @@ class CacheMaker:
             need,
             draft_block_bytes=draft_block_bytes,
             num_scratch_blocks=num_scratch_blocks,
+            uses=uses,
         )
 
     def make(
@@ -193,10 +199,15 @@ class CacheMaker:
             raise ModelLoadError(
                 "gpu_memory_utilization is for a GPU; kv_cache_memory sizes the cache on a CPU."
             )
-        step = step_bytes(self._model, batch_class, need.block_size, need.step_tokens)
+        step = step_bytes(self._model, batch_class, need.block_size, need.step_tokens, self._uses.sample)
+        graphs = self._uses.graphs()
         give_back(device)
         free, total = torch.cuda.mem_get_info(device)
-        return gpu_cache_bytes(size.gpu_utilization, total=total, free=free, step=step)
+        logger.info(
+            "GPU memory: %s of %s are taken, a step takes up to %s more, graphs %s",
+            *map(in_gib, (total - free, total, step, graphs)),
+        )
+        return gpu_cache_bytes(size.gpu_utilization, total=total, free=free, step=step, graphs=graphs)
 
 
 def one_block(model: LoadedModel, block_size: int) -> KVCache:

@@ -15,6 +15,13 @@ CPU_MEMORY_SHARE = 0.4
 """Share of the memory free after loading that the cache takes; the rest is for activations and for other processes."""
 CPU_MEMORY_CAP_BYTES = 8 * GIB
 CUDA_MEMORY_SHARE = 0.85
+GRAPH_BYTES = 12 << 20
+"""What CUDA takes for a captured decode step beside the memory that its kernels write: at most so much on an H100, of a
+step of 511 kernels, by what its driver said of a process with 27 of them."""
+WORKSPACE_BYTES = 32 << 20
+"""What cuBLAS takes for each stream, on an H100."""
+NUM_GRAPH_STREAMS = 2
+"""Streams beside that of steps: one of warm-ups, one of captures."""
 CGROUP = Path("/sys/fs/cgroup")
 """A container sees its own group at the root."""
 
@@ -95,19 +102,25 @@ def default_cache_bytes(device: torch.device) -> int:
     return min(int(available_bytes(device) * CPU_MEMORY_SHARE), CPU_MEMORY_CAP_BYTES)
 
 
-def gpu_cache_bytes(utilization: float, *, total: int, free: int, step: int) -> int:
-    """What a share of the `total` bytes leaves for the cache beside what is taken and what a `step` takes for a while.
+def gpu_cache_bytes(utilization: float, *, total: int, free: int, step: int, graphs: int = 0) -> int:
+    """What a share of the `total` bytes leaves for the cache beside what is taken, whoever has it, what a `step` takes
+    for a while, and what the `graphs` take that are captured once the cache is there.
 
     ModelLoadError if that is nothing.
     """
-    taken = total - free
-    left = int(total * utilization) - taken - step
+    taken, later = total - free, step + graphs
+    left = int(total * utilization) - taken - later
     if left <= 0:
         raise ModelLoadError(
             f"gpu_memory_utilization of {utilization} allows {in_gib(int(total * utilization))} of {in_gib(total)}, "
-            f"but {in_gib(taken)} are taken and a step takes up to {in_gib(step)} more: nothing is left for the cache."
+            f"but {in_gib(taken)} are taken and steps take up to {in_gib(later)} more: nothing is left for the cache."
         )
     return left
+
+
+def graphs_bytes(largest: int, num_graphs: int) -> int:
+    """What `num_graphs` captured steps take that share their memory, where the largest takes `largest` bytes."""
+    return largest + num_graphs * GRAPH_BYTES + NUM_GRAPH_STREAMS * WORKSPACE_BYTES
 
 
 def give_back(device: torch.device) -> None:

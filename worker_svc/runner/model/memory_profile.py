@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
@@ -11,8 +14,28 @@ from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch
 from worker_svc.runner.attention.kv_cache import KVCache
 from worker_svc.runner.model.loading import LoadedModel
+from worker_svc.runner.model.memory import give_back
 from worker_svc.runner.recurrent.rows import StateRows
 from worker_svc.runner.recurrent.store import StateStore
+
+
+def samples_nothing(logits: torch.Tensor) -> None:
+    """Takes no memory."""
+
+
+def graphs_of_nothing() -> int:
+    """No bytes."""
+    return 0
+
+
+@dataclass(frozen=True)
+class StepUses:
+    """What a runner takes of a GPU's memory beside a forward."""
+
+    sample: Callable[[torch.Tensor], object] = samples_nothing
+    """Samples of a step's logits `[N, V]` as takes most memory."""
+    graphs: Callable[[], int] = graphs_of_nothing
+    """Measures the bytes that the runner's graphs will take."""
 
 
 @torch.inference_mode()
@@ -43,7 +66,7 @@ def run_largest_step(
             use_cache=False,
             logits_to_keep=torch.from_numpy(starts[1:] - 1).to(model.device, torch.int64),
         )
-    return output.logits[0].float()  # type: ignore[no-any-return]
+    return output.logits[0]  # type: ignore[no-any-return]
 
 
 def rows_that_begin(model: LoadedModel, query_starts: I32) -> StateRows | None:
@@ -55,13 +78,28 @@ def rows_that_begin(model: LoadedModel, query_starts: I32) -> StateRows | None:
     return StateRows(store, query_starts, np.full(count, NOTHING, np.int32), np.zeros(count, np.int32))
 
 
-def step_bytes(model: LoadedModel, batch_class: type[PagedBatch], block_size: int, num_tokens: int) -> int:
-    """Peak of the memory that such a step takes for a while on the model's GPU."""
-    torch.cuda.synchronize(model.device)
-    torch.cuda.reset_peak_memory_stats(model.device)
-    before = torch.cuda.memory_allocated(model.device)
-    run_largest_step(model, batch_class, block_size, num_tokens)
-    torch.cuda.synchronize(model.device)
-    peak = torch.cuda.max_memory_allocated(model.device) - before
-    torch.cuda.empty_cache()
+def step_bytes(
+    model: LoadedModel,
+    batch_class: type[PagedBatch],
+    block_size: int,
+    num_tokens: int,
+    sample: Callable[[torch.Tensor], object],
+) -> int:
+    """Peak of the memory that such a step and its samples take for a while on the model's GPU."""
+    return peak_bytes(
+        model.device, lambda: sample(run_largest_step(model, batch_class, block_size, num_tokens))
+    )
+
+
+@torch.inference_mode()
+def peak_bytes(device: torch.device, run: Callable[[], object]) -> int:
+    """The most that `run` has torch take of a GPU: whole segments, of which tensors are parts."""
+    give_back(device)
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_reserved(device)
+    run()
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_reserved(device) - before
+    give_back(device)
     return peak

@@ -12,7 +12,7 @@ from worker_svc.core.requests.masks import Masks
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.run_ahead import certainly_ended, is_granted, is_plain, samples_on_device
 from worker_svc.runner.cuda import sampler
-from worker_svc.runner.cuda.sampler import plan_sampling, sample_on_device
+from worker_svc.runner.cuda.sampler import heaviest_plan, plan_sampling, sample_on_device
 from worker_svc.runner.sampling.sampler import sample
 
 CPU = torch.device("cpu")
@@ -99,3 +99,13 @@ def test_rules_of_running_ahead() -> None:
     positions, blocks = np.array([7, 8], np.int32), np.array([2, 2], np.int32)
     assert is_granted(positions, blocks, 4).tolist() == [True, False]
     assert certainly_ended(np.array([8, 9]), np.array([10, 10])).tolist() == [False, True]
+
+
+def test_the_heaviest_plan_sorts_whole_rows() -> None:
+    """By it the memory of sampling is measured."""
+    logits = torch.randn(5, 2048, generator=torch.Generator().manual_seed(3))
+    plan = heaviest_plan(5, 2048, logits.device)
+    assert plan.num_whole == 0 and plan.num_candidates == 2048
+    tokens = sample_on_device(logits, plan)
+    assert tokens.shape == (5,) and ((tokens >= 0) & (tokens < 2048)).all()
+    assert (tokens != logits.argmax(-1)).any(), "they are drawn"

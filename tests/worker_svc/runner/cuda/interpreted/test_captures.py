@@ -7,9 +7,12 @@ import logging
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from triton.runtime.errors import OutOfResources
 
 from tests.worker_svc.runner.cuda.recorded_capture import RecordedCapture
@@ -49,6 +52,17 @@ def capture(runner: CudaRunner) -> RecordedCapture:
     with torch.inference_mode():
         runner._steps.capture(recorded)
     return recorded
+
+
+@pytest.mark.parametrize("preset", ["tiny-qwen3", "hybrid-qwen3-5"])
+def test_the_step_that_is_measured_is_a_decode_step(model_dir: ModelDir, preset: str) -> None:
+    """By it the memory is counted that graphs take: its kernels, results and states are those of a captured one."""
+    runner = make(model_dir, preset)
+    measured, served = (
+        _storages(step)
+        for step in (runner._lone_step(4, 4, runner.info.max_model_len), runner._steps.for_rows(4))
+    )
+    assert measured == served
 
 
 @pytest.mark.parametrize("preset", FAMILIES)
@@ -198,3 +212,25 @@ def _width_of(served: DeviceExperts) -> int:
 
 def _num_of(served: DeviceExperts) -> int:
     return len(served._experts.gate_up_proj)
+
+
+def _storages(step: DecodeStep) -> list[int]:
+    """Bytes of the storages that a step makes, in order."""
+    made: list[int] = []
+
+    class Noted(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out, named = func(*args, **(kwargs or {})), kwargs or {}
+            given = {leaf.untyped_storage().data_ptr() for leaf in _tensors((args, named))}
+            storages = [leaf.untyped_storage() for leaf in _tensors(out)]
+            made.extend(storage.nbytes() for storage in storages if storage.data_ptr() not in given)
+            return out
+
+    with torch.inference_mode(), Noted():
+        step.run()
+    assert len(made) > 20
+    return made
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
