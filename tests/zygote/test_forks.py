@@ -104,7 +104,7 @@ def test_forks_draw_other_numbers(zygote: Zygote) -> None:
     assert len(set(numbers)) == 6
 
 
-def test_ranks_are_forks_of_a_zygote_beside_their_worker() -> None:
+def test_ranks_are_forks_of_a_zygote_beside_their_worker(zygote: Zygote) -> None:
     """A fresh rank would take three seconds of a core to load its libraries, and have its variables in /proc."""
     command = [sys.executable, "-m", "worker_svc", "--scheduler=127.0.0.1:1", "--listen=127.0.0.1:0"]
     command += ["--worker-id=w", f"--model={DEMO_MODEL}", "--num-blocks=64", "--threads=1"]
