@@ -20,8 +20,9 @@ from frontend_svc.api.page.board_stream import BoardStream
 from frontend_svc.api.page.page import WebPage
 from frontend_svc.api.vllm import faces
 from frontend_svc.config import FrontendSettings
-from frontend_svc.guard.guard import Guard, Port
+from frontend_svc.guard.guard import Guard
 from frontend_svc.guard.memory import Memory, find_memory
+from frontend_svc.guard.port import Port
 from frontend_svc.guard.probes import Probes
 from frontend_svc.guard.shedding import Shedding
 from frontend_svc.guard.sockets import PortSockets
@@ -162,7 +163,7 @@ class Frontend:
                 lambda: self._tasks.append(loop.create_task(self._end_for_memory(leave)))
             )
 
-        self._guard = Guard(memory, self.metrics.on_connection_refused, begin_last, leave)
+        self._guard = Guard(memory, begin_last, leave)
         self.metrics.watch_memory(lambda: self._guard.share if self._guard is not None else 0.0)
         self._guard.start(self._watched_port())
 
@@ -171,7 +172,7 @@ class Frontend:
         if self._grpc is None or sys.platform != "linux":
             return None
         shedding = Shedding(GrpcBounds.max_per_address, self._settings.proxies)
-        return Port(PortSockets(self.grpc_port), shedding)
+        return Port(PortSockets(self.grpc_port), shedding, self.metrics.on_connection_refused)
 
     async def _end_for_memory(self, leave: Callable[[int], None]) -> None:
         """Ends each call with its terminal event, has the scheduler free what it holds, and leaves (Z5)."""

@@ -12,9 +12,10 @@ from signalbox.benchmarks.load.http_link import HttpLink
 from signalbox.benchmarks.load.metrics_page import read_page
 from signalbox.benchmarks.serve.batch import measure_batch
 from signalbox.benchmarks.serve.command import read_vocab_size
-from signalbox.benchmarks.serve.local_ring import LocalRing, free_addresses
+from signalbox.benchmarks.serve.local_ring import LocalRing
 from signalbox.benchmarks.serve.reference import Shape
 from signalbox.cli.ring.ring import Ring
+from signalbox.cli.ring.supervisor import free_addresses
 from signalbox.telemetry import attributes as names
 
 NAME = "bench"

@@ -57,14 +57,14 @@ class Memory:
 
 
 def find_memory(wanted_bytes: int) -> Memory | None:
-    """The memory to watch: of `wanted_bytes`, or for 0 of the cgroup's limit. None: nothing limits it, or the system is
-    not Linux."""
+    """The memory to watch: `wanted_bytes` of this process, or what its cgroup may have, if that is less or nothing (0)
+    is wanted. None: nothing limits it, or the system is not Linux."""
     if sys.platform != "linux":
         return None
-    if wanted_bytes:
-        return Memory(wanted_bytes)
     cgroup = find_cgroup(Path("/proc/self/cgroup").read_text(), CGROUP_ROOT, _physical_bytes())
-    return None if cgroup is None else Memory(cgroup.limit_bytes, cgroup)
+    if cgroup is not None and not 0 < wanted_bytes < cgroup.limit_bytes:
+        return Memory(cgroup.limit_bytes, cgroup)
+    return Memory(wanted_bytes) if wanted_bytes else None
 
 
 def find_cgroup(memberships: str, root: Path, physical_bytes: int) -> Cgroup | None:

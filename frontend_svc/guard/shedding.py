@@ -1,6 +1,7 @@
-"""Which connections of a port end: those above the bound of their address, and for memory those that bring most.
+"""Which connections of a port end, and who may open none: those above the bound of their address, and for memory those
+that bring most.
 
-Pure: what the kernel says of connections comes in, the inodes of those that end go out.
+Pure: what the kernel says of connections comes in, what it is to do with them goes out.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from frontend_svc.guard.addresses import AddressCounts, TrustedProxies
+from frontend_svc.guard.addresses import AddressCounts, TrustedProxies, client_of
 from frontend_svc.guard.levels import heaviest
+from frontend_svc.guard.packet_filter import DROP_ALL, MAX_CLIENTS, Filter, drop_clients
 from frontend_svc.guard.sockets import Connection
 
 NUM_MARKS = 4
 """Bytes count as brought lately until so many marks are older."""
+BAN_S = 30.0
+"""How long a client whose connection brought most, when memory was short, opens no other one."""
 
 
 @dataclass
@@ -27,14 +31,18 @@ class Shedding:
     """Inodes of connections that were seen, the oldest first."""
     _marks: deque[Mapping[int, int]] = field(default_factory=lambda: deque(maxlen=NUM_MARKS))
     """Bytes that each had received, by inode, at some moments of the last seconds."""
+    _banned: dict[str, float] = field(default_factory=dict)
+    """Until when each client opens no connection, the newest last."""
 
     def mark(self, connections: Sequence[Connection]) -> None:
         """Has what comes later count as brought lately."""
         self._marks.append({each.inode: each.received_bytes for each in connections})
 
-    def choose(self, connections: Sequence[Connection], *, is_shut: bool, is_rising: bool) -> dict[int, str]:
-        """Reasons by inode of those that end. is_shut: for want of memory no new one is taken. is_rising: it is short
-        and still rises, and the heaviest end for it."""
+    def choose(
+        self, connections: Sequence[Connection], now: float, *, is_shut: bool, is_rising: bool
+    ) -> list[tuple[Connection, str]]:
+        """Connections that end, with the reason. is_shut: for want of memory no new one is taken. is_rising: memory is
+        short and still rises: the heaviest end for it, and their clients are banned."""
         by_inode = {each.inode: each for each in connections}
         before = self._known
         self._known = {inode: None for inode in before if inode in by_inode}
@@ -47,10 +55,27 @@ class Shedding:
         if is_shut:
             ends |= {inode: "memory" for inode in by_inode if inode not in before}
         if is_rising:
-            ends |= dict.fromkeys(heaviest(self._brought(connections)), "memory")
+            heavy = heaviest(self._brought(connections))
+            ends |= dict.fromkeys(heavy, "memory")
+            self._ban([by_inode[inode].host for inode in heavy], now + BAN_S)
         for inode in ends:
             del self._known[inode]
-        return ends
+        return [(by_inode[inode], reason) for inode, reason in ends.items()]
+
+    def filter_for(self, now: float, *, is_shut: bool) -> Filter | None:
+        """What the kernel drops of packets that would open a connection; None: nothing."""
+        if is_shut:
+            return DROP_ALL
+        if not self._banned:
+            return None
+        self._banned = {client: until for client, until in self._banned.items() if until > now}
+        return drop_clients(list(self._banned)[-MAX_CLIENTS:]) if self._banned else None
+
+    def _ban(self, hosts: Sequence[str], until: float) -> None:
+        for host in hosts:
+            if not self.proxies.has(host):
+                self._banned.pop(client_of(host), None)
+                self._banned[client_of(host)] = until
 
     def _brought(self, connections: Sequence[Connection]) -> dict[int, int]:
         """What each has sent since the oldest mark."""

@@ -20,8 +20,9 @@ from typing import Any
 import httpx
 import openai
 
-from signalbox.benchmarks.serve.local_ring import LocalRing, free_addresses
+from signalbox.benchmarks.serve.local_ring import LocalRing
 from signalbox.cli.ring.ring import DEMO_MODEL, Ring
+from signalbox.cli.ring.supervisor import free_addresses
 
 PROMPT = "def quicksort(items):"
 BATCH_TOKENS, STREAM_TOKENS = 200, 100

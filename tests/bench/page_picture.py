@@ -15,8 +15,9 @@ from pathlib import Path
 import httpx
 from selenium.webdriver.common.by import By
 
-from signalbox.benchmarks.serve.local_ring import LocalRing, free_addresses
+from signalbox.benchmarks.serve.local_ring import LocalRing
 from signalbox.cli.ring.ring import DEMO_MODEL, Ring, flags
+from signalbox.cli.ring.supervisor import free_addresses
 from tests.e2e.browser import open_browser
 
 CLIENTS = 64

@@ -51,6 +51,7 @@ SUBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tests/contract/test_fuzz.py", ("frontend_svc/api/http/*", "frontend_svc/requests/*")),
     ("tests/contract/test_guidellm.py", ("frontend_svc/api/openai/*",)),
     ("tests/contract/test_hostile_clients.py", ("frontend_svc/api/http/*", "frontend_svc/api/grpc/*")),
+    ("tests/contract/test_hostile_headers.py", ("frontend_svc/guard/*", "frontend_svc/api/grpc/*")),
     (
         "tests/contract/test_hostile_*.py",
         (

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import random
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,14 @@ from signalbox.benchmarks.load.summary import Figures
 from signalbox.benchmarks.plots import check_plot, draw
 from signalbox.benchmarks.serve import reference
 from signalbox.benchmarks.serve.batch import measure_batch, median_of
-from signalbox.benchmarks.serve.local_ring import LocalRing, free_addresses
+from signalbox.benchmarks.serve.local_ring import LocalRing
 from signalbox.benchmarks.serve.pinning import core_for_one
 from signalbox.benchmarks.serve.reference import Shape
 from signalbox.cli.commands.arguments import at_least_one
 from signalbox.cli.commands.machine import up
 from signalbox.cli.identity import add_tls
 from signalbox.cli.ring.ring import DEMO_MODEL, Ring
+from signalbox.cli.ring.supervisor import free_addresses
 from signalbox.errors import InvalidRequestError, StartupError
 from signalbox.runtime.cores import threads_per_worker
 
@@ -173,13 +175,13 @@ def _measure_ring(
     return measured
 
 
-def _make_link(args: argparse.Namespace, addresses: list[str]) -> Link:
+def _make_link(args: argparse.Namespace, addresses: Sequence[str]) -> Link:
     if args.over == "http":
         return HttpLink(f"http://{addresses[1]}", MODEL_NAME, draw=draw_of(args))
     return GrpcLink(addresses[2], MODEL_NAME, draw=draw_of(args))
 
 
-def _make_ring(args: argparse.Namespace, addresses: list[str]) -> Ring:
+def _make_ring(args: argparse.Namespace, addresses: Sequence[str]) -> Ring:
     """What `signalbox up` would start: one worker, whose metrics are read, and one frontend."""
     scheduler, http, grpc, worker, metrics = addresses
     chosen = {

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
 from typing import TypeVar
 
 from signalbox.benchmarks.process_time import process_time_of
@@ -86,13 +84,6 @@ def _catch_signals() -> asyncio.Future[int]:
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, catch, number)
     return caught
-
-
-def free_addresses(count: int) -> list[str]:
-    """Addresses on this machine that nobody listens on now. All are held until all are found, so they differ."""
-    with ExitStack() as held:
-        probes = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [f"127.0.0.1:{probe.getsockname()[1]}" for probe in probes]
 
 
 def _cpu_of(pid: int) -> float | None:

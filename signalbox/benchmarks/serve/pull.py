@@ -19,10 +19,11 @@ from pathlib import Path
 from statistics import median
 
 from signalbox.benchmarks.serve.command import MODEL_NAME, read_vocab_size
-from signalbox.benchmarks.serve.local_ring import LocalRing, free_addresses
+from signalbox.benchmarks.serve.local_ring import LocalRing
 from signalbox.benchmarks.serve.restart import NEXT_TOKENS, Answer, ask, tell
 from signalbox.cli.admin_client import AdminClient, admin_client
 from signalbox.cli.ring.ring import Ring
+from signalbox.cli.ring.supervisor import free_addresses
 from signalbox.client import Client
 
 WARM_TOKENS = 512

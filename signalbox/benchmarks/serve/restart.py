@@ -25,8 +25,9 @@ from statistics import median
 from typing import TypeVar
 
 from signalbox.benchmarks.serve.command import MODEL_NAME, read_vocab_size
-from signalbox.benchmarks.serve.local_ring import LocalRing, free_addresses
+from signalbox.benchmarks.serve.local_ring import LocalRing
 from signalbox.cli.ring.ring import Ring
+from signalbox.cli.ring.supervisor import free_addresses
 from signalbox.client import Client
 
 T = TypeVar("T")

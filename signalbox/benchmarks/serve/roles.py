@@ -22,9 +22,10 @@ from signalbox.benchmarks.load.metrics_page import read_page
 from signalbox.benchmarks.load.summary import Slo, summarize
 from signalbox.benchmarks.load.workload import Lengths, Plan, Workload, arrivals
 from signalbox.benchmarks.serve.command import MODEL_NAME, read_vocab_size
-from signalbox.benchmarks.serve.local_ring import LocalRing, free_addresses
+from signalbox.benchmarks.serve.local_ring import LocalRing
 from signalbox.cli.admin_client import admin_client
 from signalbox.cli.ring.ring import Ring
+from signalbox.cli.ring.supervisor import free_addresses
 from signalbox.protocol.enums import WorkerRole
 
 LONG = (Lengths(800, 1200), Lengths(8, 24))

@@ -74,7 +74,8 @@ class BringUp:
         say(f"signalbox {__version__}, model {ring.served_model_name} ({ring.model})")
         count = len(ring.workers)
         workers = "1 worker" if count == 1 else f"{count} workers"
-        frontends = "frontend" if ring.num_frontends == 1 else f"{ring.num_frontends} frontends"
+        num_frontends = ring.num_frontends + len(ring.grpc_health)
+        frontends = "frontend" if num_frontends == 1 else f"{num_frontends} frontends"
         schedulers = "scheduler" if ring.standby is None else "2 schedulers, one of which stands by"
         say(f"starting {schedulers}, {workers} and {frontends}; their logs are in {self._supervisor.log_dir}")
 
@@ -104,7 +105,8 @@ class BringUp:
         started = time.monotonic()
         services = dict(self._ring.schedulers)
         services |= {worker_name(index): at for index, at in enumerate(self._ring.workers)}
-        waiting = [*services, *self._ring.frontend_names]
+        grpc_probes = self._ring.grpc_probes
+        waiting = [*services, *self._ring.frontend_names, *grpc_probes]
 
         def tell(name: str) -> None:
             waiting.remove(name)
@@ -119,6 +121,7 @@ class BringUp:
         async with in_background(tell_waiting()):
             await asyncio.gather(
                 tell_serving(dialled, tell),
+                *(tell_ready(at, [name], tell) for name, at in grpc_probes.items()),
                 tell_ready(
                     dialable(self._ring.http),
                     self._ring.frontend_names,

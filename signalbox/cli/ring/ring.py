@@ -12,6 +12,8 @@ from signalbox.cli.ring.supervisor import Service, dialable
 from signalbox.runtime.config import flag_of
 
 DEMO_MODEL = Path(__file__).parents[2] / "demo_model"
+GRPC_MEMORY_BYTES = 1 << 30
+"""As much as the pods of k8s/base may have. What is above it is a stranger's doing."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,9 @@ class Ring:
     grpc: str
     workers: tuple[str, ...]
     num_frontends: int = 1
+    grpc_health: tuple[str, ...] = ()
+    """host:port of the probes of frontends that serve gRPC alone, one for each; the `num_frontends` serve HTTP alone
+    then. Empty: they serve both."""
     standby: str | None = None
     """host:port of the second scheduler; None: there is none."""
     lease: Path | None = None
@@ -93,30 +98,32 @@ class Ring:
         return tuple(f"frontend-{index}" for index in range(self.num_frontends))
 
     @property
+    def grpc_probes(self) -> dict[str, str]:
+        """Names of the frontend processes that serve gRPC alone, and where each tells whether it is ready."""
+        if len(self.grpc_health) == 1:
+            return {"frontend-grpc": self.grpc_health[0]}
+        return {f"frontend-grpc-{index}": at for index, at in enumerate(self.grpc_health)}
+
+    @property
     def metrics(self) -> dict[str, str]:
         """host:port of each service's metrics: schedulers, workers, frontends."""
         if self.first_metrics is None:
             return {}
         workers = [worker_name(index) for index in range(len(self.workers))]
         host, _, port = self.first_metrics.rpartition(":")
-        names = (*self.schedulers, *workers, *self.frontend_names)
+        names = (*self.schedulers, *workers, *self.frontend_names, *self.grpc_probes)
         return {name: f"{host}:{int(port) + index}" for index, name in enumerate(names)}
 
     def stages(self) -> list[list[Service]]:
         """The services in the order of starting; a later stage dials an earlier one."""
         metrics = {name: flags(metrics=at) for name, at in self.metrics.items()}
-        frontends = [
-            _service(
-                name,
-                "frontend_svc",
-                flags(scheduler=self.scheduler_list, http=self.http, grpc=self.grpc),
-                flags(model=self.model if self.has_tokenizer else None),
-                flags(served_model_name=",".join([self.served_model_name, *self.further_names])),
-                (f"--name={name}", "--reuse-port") if self.num_frontends > 1 else (),
-                metrics.get(name, ()),
-                self.frontend_flags,
+        grpc = "" if self.grpc_probes else self.grpc
+        frontends = [self._frontend(name, metrics, http=self.http, grpc=grpc) for name in self.frontend_names]
+        frontends += [
+            self._frontend(
+                name, metrics, http="", grpc=self.grpc, health=at, memory_limit_bytes=self._grpc_memory
             )
-            for name in self.frontend_names
+            for name, at in self.grpc_probes.items()
         ]
         workers = [
             _service(
@@ -131,6 +138,24 @@ class Ring:
             for index, address in enumerate(self.workers)
         ]
         return [self._schedulers(metrics), workers, frontends]
+
+    def _frontend(self, name: str, metrics: Mapping[str, tuple[str, ...]], **own: object) -> Service:
+        """A frontend process; own: settings that tell it from the others."""
+        return _service(
+            name,
+            "frontend_svc",
+            flags(scheduler=self.scheduler_list, **own),
+            flags(model=self.model if self.has_tokenizer else None),
+            flags(served_model_name=",".join([self.served_model_name, *self.further_names])),
+            (f"--name={name}", "--reuse-port") if self.num_frontends > 1 else (),
+            metrics.get(name, ()),
+            self.frontend_flags,
+        )
+
+    @property
+    def _grpc_memory(self) -> int | None:
+        """Most bytes of a process that serves gRPC to strangers; None: it is told otherwise."""
+        return None if self._says("memory_limit_bytes") else GRPC_MEMORY_BYTES
 
     def _schedulers(self, metrics: Mapping[str, tuple[str, ...]]) -> list[Service]:
         if self.standby is None:

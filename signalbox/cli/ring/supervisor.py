@@ -15,7 +15,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from errno import EADDRINUSE
 from pathlib import Path
@@ -298,6 +298,13 @@ def check_free(addresses: dict[str, str]) -> None:
         except OSError as error:
             what = "in use" if error.errno == EADDRINUSE else f"not to be had ({error.strerror})"
             raise StartupError(f"port {port} on {host} is {what}; choose another with {flag}") from None
+
+
+def free_addresses(count: int) -> tuple[str, ...]:
+    """Addresses on this machine that nobody listens on now. All are held until all are found, so they differ."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return tuple(f"127.0.0.1:{probe.getsockname()[1]}" for probe in probes)
 
 
 def split_address(address: str) -> tuple[str, int]:

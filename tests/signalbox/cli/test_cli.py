@@ -138,6 +138,34 @@ def test_several_frontends_share_the_ports_and_have_names() -> None:
     assert "--reuse-port" not in command_line(make_ring(), 2)
 
 
+def test_where_strangers_reach_grpc_it_has_a_process_of_its_own() -> None:
+    """What they do to one costs HTTP nothing (AK10); on loopback one frontend serves both."""
+    ring = make_ring("--grpc", "0.0.0.0:7301", "--insecure")
+    http, grpc = ring.stages()[2]
+    assert (http.name, grpc.name) == ("frontend", "frontend-grpc")
+    assert {"--http=127.0.0.1:8000", "--grpc="} <= set(http.argv)
+    assert {"--http=", "--grpc=0.0.0.0:7301", "--memory-limit-bytes=1073741824"} <= set(grpc.argv)
+    assert f"--health={ring.grpc_health[0]}" in grpc.argv
+    assert [service.name for service in make_ring().stages()[2]] == ["frontend"]
+    two = make_ring("--grpc", "0.0.0.0:7301", "--insecure", "--frontends", "2", "--metrics", "127.0.0.1:9300")
+    assert [service.name for service in two.stages()[2]] == [
+        "frontend-0",
+        "frontend-1",
+        "frontend-grpc-0",
+        "frontend-grpc-1",
+    ]
+    assert "--reuse-port" in command_line(two, 2, 3)
+    assert list(two.metrics)[-1] == "frontend-grpc-1"
+
+
+def test_a_limit_that_is_given_is_the_one_of_memory() -> None:
+    ring = make_ring(
+        "--grpc", "0.0.0.0:7301", "--insecure", "--frontend-set", "memory-limit-bytes=5000000000"
+    )
+    limits = [flag for flag in command_line(ring, 2, 1) if flag.startswith("--memory")]
+    assert limits == ["--memory-limit-bytes=5000000000"]
+
+
 def test_each_service_has_a_port_for_its_metrics() -> None:
     ring = make_ring("--frontends", "2", "--workers", "2", "--standby", "--metrics", "127.0.0.1:9300")
     ring = replace(ring, lease=Path("lease"))

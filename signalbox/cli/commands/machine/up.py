@@ -19,8 +19,9 @@ from signalbox.cli.ring.bring_up import BringUp, warn
 from signalbox.cli.ring.log_dir import LogDir
 from signalbox.cli.ring.registry import RunningRing, registered
 from signalbox.cli.ring.ring import DEMO_MODEL, Ring, flags, worker_name
-from signalbox.cli.ring.supervisor import Supervisor, check_free, dialable
+from signalbox.cli.ring.supervisor import Supervisor, check_free, dialable, free_addresses
 from signalbox.errors import StartupError
+from signalbox.links.addresses import is_loopback
 from signalbox.links.tls.client_files import CERT_VARIABLE, KEY_VARIABLE, ClientFiles
 from signalbox.protocol.speculation import Speculation, parse_speculation
 from signalbox.runtime.cores import threads_per_worker
@@ -81,7 +82,8 @@ def _add_ring_arguments(group: Any) -> None:
         type=at_least_one,
         default=1,
         metavar="N",
-        help="frontend processes that share the two ports below (%(default)s)",
+        help="frontend processes that share the two ports below (%(default)s); so many for each port where other "
+        "machines reach that of gRPC",
     )
     add(
         "--http", type=address, default="127.0.0.1:8000", metavar="HOST:PORT", help="OpenAI API (%(default)s)"
@@ -277,6 +279,7 @@ def make_ring(args: argparse.Namespace) -> Ring:
         grpc=args.grpc,
         workers=_worker_addresses(args.worker_listen, args.workers),
         num_frontends=args.frontends,
+        grpc_health=() if is_loopback(args.grpc) else free_addresses(args.frontends),
         restarts_workers=args.restart_workers,
         scheduler_flags=(*common, *tls["scheduler"], *limits, *args.scheduler_set),
         worker_flags=(*common, *tls["worker"], *engine, *args.worker_set),

@@ -1,0 +1,44 @@
+"""A port whose connections are watched: what is decided of them is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from frontend_svc.guard.packet_filter import Filter
+from frontend_svc.guard.shedding import Shedding
+from frontend_svc.guard.sockets import PortSockets
+
+MARK_S = 0.5
+"""Between two marks of how much each connection has brought."""
+
+
+class Port:
+    """Belongs to the guard's thread."""
+
+    def __init__(self, sockets: PortSockets, shedding: Shedding, on_ended: Callable[[str], None]) -> None:
+        """on_ended: is told of each connection that was ended, with the reason."""
+        self._sockets, self._shedding, self._on_ended = sockets, shedding, on_ended
+        self._was_shut = False
+        self._filter: Filter | None = None
+        self._next_mark_s = 0.0
+
+    def look(self, now: float, *, is_shut: bool, is_rising: bool) -> None:
+        """One look at the connections. is_shut: no new one is taken. is_rising: memory is short and still rises."""
+        wanted = self._shedding.filter_for(now, is_shut=is_shut)
+        if wanted != self._filter:
+            self._admit(wanted)
+        connections = self._sockets.look()
+        # Those that this look finds first may have come before it was shut.
+        is_new_refused = is_shut and self._was_shut
+        ends = self._shedding.choose(connections, now, is_shut=is_new_refused, is_rising=is_rising)
+        self._was_shut = is_shut
+        self._sockets.reset([each for each, _ in ends])
+        for _, reason in ends:
+            self._on_ended(reason)
+        if now >= self._next_mark_s:
+            self._shedding.mark(connections)
+            self._next_mark_s = now + MARK_S
+
+    def _admit(self, wanted: Filter | None) -> None:
+        self._filter = wanted
+        self._sockets.admit(wanted)
