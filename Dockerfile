@@ -88,7 +88,7 @@ ENTRYPOINT ["scheduler-svc"]
 FROM runtime AS frontend
 COPY --from=frontend-build /opt/signalbox /opt/signalbox
 COPY signalbox/demo_model /models/demo
-EXPOSE 8000 7301
+EXPOSE 8000 7301 7339 9330
 ENTRYPOINT ["frontend-svc"]
 
 FROM runtime AS worker

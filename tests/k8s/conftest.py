@@ -63,7 +63,7 @@ def cluster(overlay: str) -> Cluster:
     return rendered(overlay)
 
 
-@pytest.fixture(params=SERVICES)
+@pytest.fixture(params=[*SERVICES, "frontend-grpc"])
 def pod(request: pytest.FixtureRequest, cluster: Cluster) -> Pod:
-    """One pod of each service in turn."""
-    return next(pod for pod in cluster.pods if pod.component == request.param)
+    """One pod of each service in turn, frontends of HTTP and of gRPC."""
+    return next(pod for pod in cluster.pods if pod.name.rpartition("-")[0] == f"signalbox-{request.param}")

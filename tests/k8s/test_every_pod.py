@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.k8s.conftest import COMPONENTS, OVERLAYS, rendered_with
-from tests.k8s.test_manifests import LISTENS, port_of, settings_of
+from tests.k8s.test_manifests import listens_of, port_of, settings_of
 from tests.k8s.valid import validate
 from tools.rehearsal.cluster import Cluster
 from tools.rehearsal.environment import IMAGE_PATHS, environment_of
@@ -42,9 +42,7 @@ def test_the_services_read_what_their_pods_say(cluster: Cluster, monkeypatch: py
         with monkeypatch.context() as its_own:
             settings = settings_of(pod, cluster, its_own)
         ports = {entry["name"]: entry["containerPort"] for entry in pod.container["ports"]}
-        assert ports == {
-            name: port_of(getattr(settings, field)) for name, field in LISTENS[pod.component].items()
-        }
+        assert ports == {name: port_of(getattr(settings, field)) for name, field in listens_of(pod).items()}
         is_tls = bool(settings.metrics) and not settings.plaintext_metrics
         assert pod.template["metadata"]["annotations"].get("prometheus.io/scheme") == (
             "https" if is_tls else None

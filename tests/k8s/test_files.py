@@ -9,6 +9,7 @@ import pytest
 from frontend_svc.config import FrontendSettings
 from signalbox.runtime import config
 from tests.k8s.conftest import rendered, rendered_with
+from tests.k8s.test_manifests import FACE
 from tools.rehearsal.cluster import Cluster
 from tools.rehearsal.environment import environment_of
 
@@ -23,7 +24,7 @@ def test_frontends_keep_files_on_a_volume_that_they_may_write(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (claim,) = cluster.of_kind("PersistentVolumeClaim")
-    frontends = [pod for pod in cluster.pods if pod.component == "frontend"]
+    frontends = [pod for pod in cluster.pods if pod.template["metadata"]["labels"].get(FACE) == "http"]
     assert frontends
     for pod in frontends:
         for name, value in environment_of(pod, cluster).items():

@@ -31,16 +31,17 @@ SETTINGS: dict[str, type[Settings]] = {
 HEALTH_NAMES = {
     "scheduler": "signalbox.v1.SchedulerService",
     "worker": "signalbox.v1.WorkerService",
-    "frontend": "signalbox.v1.GenerationService",
     "relay": "signalbox.v1.SchedulerService",
 }
 LISTENS = {
     "scheduler": {"grpc": "listen", "metrics": "metrics"},
     "worker": {"grpc": "listen", "metrics": "metrics"},
-    "frontend": {"http": "http", "grpc": "grpc"},
+    "frontend-http": {"http": "http", "health": "health"},
+    "frontend-grpc": {"grpc": "grpc", "metrics": "metrics", "health": "health"},
     "relay": {"grpc": "listen", "metrics": "metrics"},
 }
 """The setting behind each named port."""
+FACE = "signalbox.io/face"
 AFTER_DRAIN_S = 5
 """For the farewell to cancelled requests (1 s), open connections (2 s) and the last spans (2 s)."""
 PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
@@ -52,6 +53,12 @@ def settings_of(pod: Pod, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> 
     for name, value in environment_of(pod, cluster).items():
         monkeypatch.setenv(name, value)
     return config.load(SETTINGS[pod.component], list(pod.container.get("args", [])))
+
+
+def listens_of(pod: Pod) -> dict[str, str]:
+    """The setting behind each port of a pod: a frontend's has one public face."""
+    face = pod.template["metadata"]["labels"].get(FACE)
+    return LISTENS[pod.component if face is None else f"{pod.component}-{face}"]
 
 
 def port_of(address: str) -> int:
@@ -84,20 +91,20 @@ def test_no_variables_come_from_services(pod: Pod) -> None:
 def test_ports_are_those_of_the_settings(pod: Pod, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_of(pod, cluster, monkeypatch)
     ports = {entry["name"]: entry["containerPort"] for entry in pod.container["ports"]}
-    assert ports == {
-        name: port_of(getattr(settings, field)) for name, field in LISTENS[pod.component].items()
-    }
+    assert ports == {name: port_of(getattr(settings, field)) for name, field in listens_of(pod).items()}
+    if pod.component == "frontend":
+        assert len(settings.faces) == 1
 
 
 def test_scrapes_go_to_a_port_with_metrics(pod: Pod) -> None:
     notes = pod.template["metadata"]["annotations"]
-    port = container_port(pod, "http" if pod.component == "frontend" else "metrics")
+    port = container_port(pod, "metrics" if "metrics" in listens_of(pod) else "http")
     assert (notes["prometheus.io/scrape"], notes["prometheus.io/port"]) == ("true", str(port))
 
 
 def test_pods_listen_for_others(pod: Pod, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_of(pod, cluster, monkeypatch)
-    hosts = {getattr(settings, field).rpartition(":")[0] for field in LISTENS[pod.component].values()}
+    hosts = {getattr(settings, field).rpartition(":")[0] for field in listens_of(pod).values()}
     assert hosts == {"0.0.0.0"}
 
 
@@ -140,7 +147,12 @@ def test_nodes_are_drained_one_worker_at_a_time(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("kind", PROBES)
-def test_probes_are_grpc(pod: Pod, kind: str) -> None:
+def test_probes_ask_a_port_that_strangers_do_not_reach(pod: Pod, kind: str) -> None:
+    """By gRPC the ring's own, by HTTP a frontend's for probes alone."""
+    if pod.component == "frontend":
+        path = "/ready" if kind == "readinessProbe" else "/live"
+        assert pod.container[kind]["httpGet"] == {"path": path, "port": "health"}
+        return
     probe = pod.container[kind]["grpc"]
     assert probe["port"] == container_port(pod, "grpc")
     assert probe["service"] == (HEALTH_NAMES[pod.component] if kind == "readinessProbe" else rpc.LIVENESS)
@@ -191,11 +203,12 @@ def test_images_are_those_of_this_version(pod: Pod) -> None:
     assert tag.partition("-")[0] == signalbox.__version__
 
 
-def test_replicated_frontends_survive_a_node(cluster: Cluster) -> None:
-    deployment = cluster.find("Deployment", "signalbox-frontend")["spec"]
+@pytest.mark.parametrize("name", ["signalbox-frontend", "signalbox-frontend-grpc"])
+def test_replicated_frontends_survive_a_node(cluster: Cluster, name: str) -> None:
+    deployment = cluster.find("Deployment", name)["spec"]
     assert deployment["replicas"] >= 2
     selector = deployment["selector"]
-    assert cluster.find("PodDisruptionBudget", "signalbox-frontend")["spec"] == {
+    assert cluster.find("PodDisruptionBudget", name)["spec"] == {
         "maxUnavailable": 1,
         "selector": selector,
     }
@@ -207,11 +220,11 @@ def test_selectors_match_their_own_pods_only(cluster: Cluster) -> None:
     for workload in cluster.of_kind("Deployment", "StatefulSet", "DaemonSet"):
         labels = workload["spec"]["selector"]["matchLabels"]
         selected = {
-            pod.component
+            pod.name.rpartition("-")[0]
             for pod in cluster.pods
             if labels.items() <= pod.template["metadata"]["labels"].items()
         }
-        assert selected == {workload["metadata"]["labels"]["app.kubernetes.io/component"]}
+        assert selected == {workload["metadata"]["name"]}
 
 
 def test_every_document_says_what_it_belongs_to(cluster: Cluster) -> None:

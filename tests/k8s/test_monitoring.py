@@ -7,7 +7,7 @@ import json
 import pytest
 
 from signalbox.links.tls.roles import Role
-from tests.k8s.conftest import SERVICES, rendered_with
+from tests.k8s.conftest import rendered_with
 from tests.k8s.test_manifests import settings_of
 from tools.rehearsal.cluster import Cluster, container_port
 
@@ -23,13 +23,15 @@ def test_each_service_is_scraped_at_the_port_that_its_annotation_names(cluster: 
     for monitor in cluster.of_kind("PodMonitor"):
         labels = monitor["spec"]["selector"]["matchLabels"]
         (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-        assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": monitor["metadata"]["name"]}]
+        job = monitor["metadata"]["name"].removesuffix("-grpc")
+        assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": job}]
         for pod in cluster.pods:
             if labels.items() <= pod.template["metadata"]["labels"].items():
                 port = container_port(pod, endpoint["port"])
                 assert str(port) == pod.template["metadata"]["annotations"]["prometheus.io/port"]
-                scraped[pod.component] = monitor["metadata"]["name"]
-    assert scraped == {name: f"signalbox-{name}" for name in SERVICES}
+                assert pod.name not in scraped
+                scraped[pod.name] = job
+    assert scraped == {pod.name: f"signalbox-{pod.component}" for pod in cluster.pods}
 
 
 def test_rules_and_boards_come_with_it(cluster: Cluster) -> None:
@@ -53,7 +55,7 @@ def test_where_metrics_are_over_tls_prometheus_checks_them_and_shows_a_certifica
         (endpoint,) = cluster.find("PodMonitor", f"signalbox-{pod.component}")["spec"]["podMetricsEndpoints"]
         with monkeypatch.context() as its_own:
             settings = settings_of(pod, cluster, its_own)
-        if not settings.metrics:
+        if not settings.metrics or pod.component == "frontend":
             assert "tlsConfig" not in endpoint and "scheme" not in endpoint
             continue
         assert endpoint["scheme"] == "https" and not settings.plaintext_metrics

@@ -20,6 +20,7 @@ NEIGHBOUR = Peer(
 )
 """A worker of another ring, in a namespace of its own."""
 OUTSIDE = Peer({}, "")
+GATEWAY = Peer({"app": "gateway"}, "gateway")
 PROMETHEUS = Peer({"app": "prometheus"}, "monitoring", ports={"web": 9090})
 COLLECTOR = Peer({"app": "collector"}, "observability")
 NAMES = Peer({"k8s-app": "kube-dns"}, "kube-system")
@@ -70,14 +71,23 @@ def test_pods_may_dial_whom_their_settings_name_and_nobody_else(
 
 
 @pytest.mark.parametrize("peer", [STRANGER, NEIGHBOUR, OUTSIDE], ids=["stranger", "neighbour", "outside"])
-def test_others_reach_the_public_ports_only(ring: Cluster, peer: Peer) -> None:
-    reached = {
+def test_others_reach_nothing(ring: Cluster, peer: Peer) -> None:
+    """AK10: no public port is open to anywhere."""
+    assert reached_by(ring, peer) == set()
+
+
+def test_a_gateway_reaches_the_public_ports_only(ring: Cluster) -> None:
+    """Not those of probes, which no policy opens."""
+    assert reached_by(ring, GATEWAY) == {("frontend", 8000), ("frontend", 7301)}
+
+
+def reached_by(ring: Cluster, peer: Peer) -> set[tuple[str, int]]:
+    return {
         (pod.component, port)
         for pod in ring.pods
         for port in peer_of(pod).ports.values()
         if allows(ring, peer, peer_of(pod), port)
     }
-    assert reached == {("frontend", 8000), ("frontend", 7301)}
 
 
 def test_prometheus_reaches_every_port_with_metrics(ring: Cluster) -> None:
@@ -87,7 +97,7 @@ def test_prometheus_reaches_every_port_with_metrics(ring: Cluster) -> None:
         reached = {
             number for number in peer_of(pod).ports.values() if allows(ring, PROMETHEUS, peer_of(pod), number)
         }
-        assert pod.component == "frontend" or reached == {port}
+        assert reached == {port}
 
 
 def test_pods_reach_names_and_a_collector_and_nothing_else_outside(ring: Cluster) -> None:

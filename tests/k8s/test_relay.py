@@ -18,7 +18,7 @@ from tests.k8s.test_manifests import (  # noqa: F401
     test_pods_keep_to_the_restricted_standard,
     test_pods_listen_for_others,
     test_ports_are_those_of_the_settings,
-    test_probes_are_grpc,
+    test_probes_ask_a_port_that_strangers_do_not_reach,
     test_scrapes_go_to_a_port_with_metrics,
     test_selectors_match_their_own_pods_only,
     test_services_lead_to_ports_of_pods,

@@ -6,12 +6,14 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from signalbox.cli.ring.supervisor import Child, Service
-from tools.rehearsal.cluster import Cluster, Pod, RehearsalError
+from tools.rehearsal.cluster import Cluster, Document, Pod, RehearsalError, container_port
 from tools.rehearsal.environment import (
     IMAGE_PATHS,
     environment_of,
@@ -69,10 +71,12 @@ class Running:
         )
 
     def check(self, kind: str) -> str:
-        """What a probe of the manifest answers: SERVING is good; other states and gRPC status codes are not."""
+        """What a probe of the manifest answers: SERVING is good; other states, gRPC and HTTP status codes are not."""
         probe = self.pod.container[kind]
+        if "httpGet" in probe:
+            return self._get(probe["httpGet"], probe.get("timeoutSeconds", 1))
         if "grpc" not in probe:
-            raise RehearsalError(f"the {kind} of {self.pod.name} is not a gRPC probe")
+            raise RehearsalError(f"the {kind} of {self.pod.name} is neither a gRPC probe nor one over HTTP")
         request = health_pb2.HealthCheckRequest(service=probe["grpc"].get("service", ""))
         with grpc.insecure_channel(f"{self.pod.address}:{probe['grpc']['port']}") as channel:
             try:
@@ -82,6 +86,17 @@ class Running:
             except grpc.RpcError as error:
                 return str(error.code().name)
         return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
+
+    def _get(self, probe: Document, timeout_s: float) -> str:
+        """SERVING for what a kubelet takes for good."""
+        url = f"http://{self.pod.address}:{container_port(self.pod, probe['port'])}{probe['path']}"
+        try:
+            with urlopen(url, timeout=timeout_s):
+                return "SERVING"
+        except HTTPError as error:
+            return str(error.code)
+        except OSError:
+            return "UNAVAILABLE"
 
     def memory(self) -> int:
         """The most memory that it has held, in bytes. Raises RehearsalError when that is above its limit."""

@@ -29,7 +29,7 @@ from tools.rehearsal.policies import Peer
 
 CLIENT, INTRUDER, NEIGHBOUR, PROMETHEUS = "client", "intruder", "neighbour", "prometheus"
 OUTSIDERS = {
-    CLIENT: Peer({}, ""),
+    CLIENT: Peer({"app": "gateway"}, "gateway"),
     # In the ring's own namespace, with other labels; and with a worker's labels in another namespace.
     INTRUDER: Peer({"app": "intruder"}),
     NEIGHBOUR: Peer(
@@ -45,10 +45,17 @@ REACHES = {
     "worker": {("relay", 7320)},
     "frontend": {("scheduler", 7300), ("worker", 7310)},
     CLIENT: {*PUBLIC, (API, PORT)},
-    INTRUDER: {*PUBLIC, (API, PORT)},
-    NEIGHBOUR: {*PUBLIC, (API, PORT)},
-    PROMETHEUS: {*PUBLIC, ("scheduler", 9300), ("worker", 9310), ("relay", 9320), (API, PORT)},
-    API: PUBLIC,
+    INTRUDER: {(API, PORT)},
+    NEIGHBOUR: {(API, PORT)},
+    PROMETHEUS: {
+        ("frontend", 8000),
+        ("frontend", 9330),
+        ("scheduler", 9300),
+        ("worker", 9310),
+        ("relay", 9320),
+        (API, PORT),
+    },
+    API: set(),
 }
 """docs/operations.md's table of who may dial whom, written once more: not derived from the manifests."""
 SECRET_LINKS = {"scheduler": 7300, "relay": 7320, "worker": 7310}
@@ -88,7 +95,7 @@ def wait_until_ready(pods: Pods) -> None:
 
 
 def public(pods: Pods) -> list[str]:
-    return [f"{pod.address}:7301" for pod in pods.of("frontend")]
+    return [f"{pod.address}:7301" for pod in pods.of("frontend") if 7301 in pods.listening(pod)]
 
 
 @contextmanager
