@@ -76,7 +76,8 @@ class Model:
 
 
 class Client:
-    """A connection to a frontend's gRPC address. Make it inside a running event loop."""
+    """A connection to a frontend's gRPC address. Make it inside a running event loop. A frontend takes 64 calls of a
+    connection at a time, further ones wait in it: who wants more makes several clients."""
 
     def __init__(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from itertools import cycle
 
 from signalbox.benchmarks.load.h2 import H2Connection
 from signalbox.benchmarks.load.record import Record
@@ -22,6 +21,8 @@ from signalbox.links.tls.client_files import ClientFiles
 from signalbox.links.tls.schemes import SECURE
 from signalbox.v1 import frontend_pb2, generation_pb2
 
+MAX_CALLS = 64
+"""Calls of one connection at a time: what frontends take."""
 PATH = "/signalbox.v1.GenerationService/Generate"
 
 
@@ -38,12 +39,12 @@ class GrpcLink:
         timeout_s: float = 600,
         files: ClientFiles | None = None,
     ) -> None:
-        """An empty `model` is the only one served. Several connections reach several frontends on one port. files: what
-        is believed and shown; None: plaintext."""
+        """An empty `model` is the only one served. Several connections reach several frontends on one port; there are
+        more where MAX_CALLS of each are open. files: what is believed and shown; None: plaintext."""
         self._address, self._model, self._timeout_s = address, model, timeout_s
         self._draw = draw.fields()
         self._connections: list[H2Connection | None] = [None] * connections
-        self._turns = cycle(range(connections))
+        self._turn = 0
         self._opening = asyncio.Lock()
         self._files = files
 
@@ -68,7 +69,7 @@ class GrpcLink:
         receive = _Receiver(record)
         record.sent_at = time.perf_counter()
         try:
-            connection = await self._connection(next(self._turns))
+            connection = await self._next_connection()
             trailers = await connection.call(PATH, request.SerializeToString(), receive, self._timeout_s)
             receive.end(trailers)
         except TimeoutError:
@@ -84,21 +85,30 @@ class GrpcLink:
             if connection is not None:
                 connection.close()
 
-    async def _connection(self, index: int) -> H2Connection:
-        """The one of that number, opened again if it broke."""
+    async def _next_connection(self) -> H2Connection:
+        """One with room for a call, in turn; opened again if it broke, or anew if there is none."""
         async with self._opening:
-            connection = self._connections[index]
-            if connection is None or not connection.is_open:
-                host, port = split_address(self._address)
-                loop = asyncio.get_running_loop()
-                context = None if self._files is None else self._files.context()
-                if context is not None:
-                    context.set_alpn_protocols(["h2"])
-                _, connection = await loop.create_connection(
-                    lambda: H2Connection(self._address), host, port, ssl=context
-                )
-                self._connections[index] = connection
+            for _ in self._connections:
+                self._turn = (self._turn + 1) % len(self._connections)
+                connection = self._connections[self._turn]
+                if connection is None or not connection.is_open:
+                    connection = self._connections[self._turn] = await self._open()
+                if connection.num_calls < MAX_CALLS:
+                    return connection
+            connection = await self._open()
+            self._connections.append(connection)
             return connection
+
+    async def _open(self) -> H2Connection:
+        host, port = split_address(self._address)
+        loop = asyncio.get_running_loop()
+        context = None if self._files is None else self._files.context()
+        if context is not None:
+            context.set_alpn_protocols(["h2"])
+        _, connection = await loop.create_connection(
+            lambda: H2Connection(self._address), host, port, ssl=context
+        )
+        return connection
 
 
 class _Receiver:

@@ -95,6 +95,11 @@ class H2Connection(asyncio.Protocol):
         finally:
             del self._streams[number]
 
+    @property
+    def num_calls(self) -> int:
+        """How many are open."""
+        return len(self._streams)
+
     def close(self) -> None:
         """Ends all calls."""
         if self._transport is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from frontend_svc.api.grpc.bounds import MAX_STREAMS
 from signalbox.benchmarks.load.driver import Limit, closed_loop, open_loop
 from signalbox.benchmarks.load.grpc_link import GrpcLink
 from signalbox.benchmarks.load.http_link import HttpLink
@@ -72,8 +73,9 @@ class Servicer(frontend_pb2_grpc.GenerationServiceServicer):
 
 
 @asynccontextmanager
-async def grpc_link(**options: Any) -> AsyncIterator[tuple[GrpcLink, Servicer]]:
-    server, servicer = rpc.Server([]), Servicer()
+async def grpc_link(max_streams: int = 1000, **options: Any) -> AsyncIterator[tuple[GrpcLink, Servicer]]:
+    server = rpc.Server([], options=[("grpc.max_concurrent_streams", max_streams)])
+    servicer = Servicer()
     frontend_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, server.grpc)
     port = await server.start("127.0.0.1:0")
     link = GrpcLink(f"127.0.0.1:{port}", **options)
@@ -92,6 +94,14 @@ async def test_grpc_requests_run_side_by_side() -> None:
     assert all(sum(record.counts) == record.num_output_tokens == 4 for record in records)
     assert all(record.gaps_s() and min(record.gaps_s()) >= 0 for record in records)
     assert servicer.prompts == [[1, 2, 3]] * 50
+
+
+async def test_no_more_calls_are_on_a_connection_than_a_frontend_takes() -> None:
+    """Further ones would be refused by stream."""
+    async with grpc_link(max_streams=MAX_STREAMS) as (link, _):
+        records = await asyncio.gather(*(run(link, Plan([1], 100)) for _ in range(2 * MAX_STREAMS + 1)))
+        assert len(link._connections) == 3
+    assert [record.error for record in records] == [""] * len(records)
 
 
 @pytest.mark.parametrize(
