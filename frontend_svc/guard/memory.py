@@ -41,6 +41,15 @@ class Cgroup:
             return 0
         return usage
 
+    def is_ours_alone(self, pid: int) -> bool:
+        """Whether it has no process but `pid` and its children. A whole ring in one container shares its cgroup: what
+        a worker holds there is nothing that a frontend could give back."""
+        try:
+            members = {int(line) for line in (self.directory / "cgroup.procs").read_text().split()}
+        except (OSError, ValueError):
+            return False
+        return pid in members and all(_parent_of(each) in (pid, 0) for each in members - {pid})
+
 
 class Memory:
     """What is in use, of how much."""
@@ -58,12 +67,13 @@ class Memory:
 
 def find_memory(wanted_bytes: int) -> Memory | None:
     """The memory to watch: `wanted_bytes` of this process, or what its cgroup may have, if that is less or nothing (0)
-    is wanted. None: nothing limits it, or the system is not Linux."""
+    is wanted. In a cgroup that others share this process alone is counted. None: nothing limits it, or the system is
+    not Linux."""
     if sys.platform != "linux":
         return None
     cgroup = find_cgroup(Path("/proc/self/cgroup").read_text(), CGROUP_ROOT, _physical_bytes())
     if cgroup is not None and not 0 < wanted_bytes < cgroup.limit_bytes:
-        return Memory(cgroup.limit_bytes, cgroup)
+        return Memory(cgroup.limit_bytes, cgroup if cgroup.is_ours_alone(os.getpid()) else None)
     return Memory(wanted_bytes) if wanted_bytes else None
 
 
@@ -105,6 +115,15 @@ def _candidates(memberships: str, root: Path) -> Iterator[tuple[Path, tuple[str,
             yield directory, files
             if directory == base:
                 break
+
+
+def _parent_of(pid: int) -> int:
+    """0: the process has ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    return int(stat.rpartition(")")[2].split()[1])
 
 
 def _read_limit(path: Path) -> int:

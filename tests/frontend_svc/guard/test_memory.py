@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from frontend_svc.guard.memory import Memory, find_cgroup, find_memory, resident_bytes
+from frontend_svc.guard.memory import Cgroup, Memory, find_cgroup, find_memory, resident_bytes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cgroups are Linux's")
 MIB = 1 << 20
@@ -44,6 +46,21 @@ def test_the_root_where_the_path_is_the_hosts(tmp_path: Path) -> None:
 def test_no_limit(tmp_path: Path, limit: str) -> None:
     write(tmp_path / "own", memory__max=limit)
     assert find_cgroup("0::/own\n", tmp_path, PHYSICAL) is None
+
+
+def test_a_cgroup_that_others_share_is_not_ours_to_keep_within(tmp_path: Path) -> None:
+    """A whole ring in one container: its worker may fill most of it. A child, as the one that tries forms, is ours."""
+    cgroup = Cgroup(tmp_path, 512 * MIB, "memory.current", "inactive_file")
+    assert not cgroup.is_ours_alone(os.getpid())
+    with subprocess.Popen(["sleep", "60"]) as child:
+        for members, alone in (
+            ([os.getpid(), child.pid], True),
+            ([os.getpid(), os.getppid()], False),
+            ([], False),
+        ):
+            write(tmp_path, cgroup__procs="".join(f"{pid}\n" for pid in members))
+            assert cgroup.is_ours_alone(os.getpid()) is alone
+        child.kill()
 
 
 def test_a_setting_is_for_this_process_alone() -> None:
