@@ -72,7 +72,7 @@ def test_pods_may_dial_whom_their_settings_name_and_nobody_else(
 
 @pytest.mark.parametrize("peer", [STRANGER, NEIGHBOUR, OUTSIDE], ids=["stranger", "neighbour", "outside"])
 def test_others_reach_nothing(ring: Cluster, peer: Peer) -> None:
-    """AK10: no public port is open to anywhere."""
+    """AK11: no public port is open to anywhere."""
     assert reached_by(ring, peer) == set()
 
 

@@ -139,7 +139,7 @@ def test_several_frontends_share_the_ports_and_have_names() -> None:
 
 
 def test_where_strangers_reach_grpc_it_has_a_process_of_its_own() -> None:
-    """What they do to one costs HTTP nothing (AK10); on loopback one frontend serves both."""
+    """What they do to one costs HTTP nothing (AK11); on loopback one frontend serves both."""
     ring = make_ring("--grpc", "0.0.0.0:7301", "--insecure")
     http, grpc = ring.stages()[2]
     assert (http.name, grpc.name) == ("frontend", "frontend-grpc")
