@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,12 @@ from signalbox.runtime import config
 from tests.worker_svc.runner.reference import make_runner
 from worker_svc.config import WorkerSettings
 from worker_svc.runner.attention.attention import PagedBatch
+from worker_svc.runner.attention.layer_groups import Need
 from worker_svc.runner.errors import ModelLoadError
-from worker_svc.runner.model import checkpoint, memory
+from worker_svc.runner.model import cache_making, checkpoint, memory
+from worker_svc.runner.model.cache_making import CacheMaker
 from worker_svc.runner.model.loading import load_model
-from worker_svc.runner.model.memory import GIB
+from worker_svc.runner.model.memory import GIB, CacheSize
 from worker_svc.runner.model.memory_profile import run_largest_step
 from worker_svc.weights.source import open_weights
 
@@ -116,6 +119,22 @@ def test_the_profiled_step_runs_as_many_tokens_as_a_step_may_have(
     logits = run_largest_step(model, PagedBatch, block_size=16, num_tokens=num_tokens)
     assert logits.shape == (-(-num_tokens // 16), model.vocab_size)
     assert torch.isfinite(logits).all()
+
+
+def test_a_step_that_a_gpu_has_no_room_for_is_told_in_a_sentence(
+    model_dir: ModelDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_out(*_: object) -> int:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(cache_making, "step_bytes", run_out)
+    model = replace(load_model(model_dir("tiny-llama"), dtype="float32"), device=torch.device("cuda"))
+    need = Need(block_size=16, mean_tokens=64, step_tokens=2048, max_tokens=128)
+    maker = CacheMaker(model, CacheSize(gpu_utilization=0.9), need)
+    with pytest.raises(
+        ModelLoadError, match=r"step of 2048 tokens does not fit.*Lower max_num_batched_tokens"
+    ):
+        maker.make(PagedBatch, 0, has_groups=False, is_shared=False)
 
 
 def test_the_cache_takes_what_was_given(model_dir: ModelDir) -> None:

@@ -199,8 +199,14 @@ class CacheMaker:
             raise ModelLoadError(
                 "gpu_memory_utilization is for a GPU; kv_cache_memory sizes the cache on a CPU."
             )
-        step = step_bytes(self._model, batch_class, need.block_size, need.step_tokens, self._uses.sample)
-        graphs = self._uses.graphs()
+        try:
+            step = step_bytes(self._model, batch_class, need.block_size, need.step_tokens, self._uses.sample)
+            graphs = self._uses.graphs()
+        except torch.OutOfMemoryError as error:
+            raise ModelLoadError(
+                f"A step of {need.step_tokens} tokens does not fit into the GPU's memory beside the weights. "
+                "Lower max_num_batched_tokens, or take a smaller model."
+            ) from error
         give_back(device)
         free, total = torch.cuda.mem_get_info(device)
         logger.info(
