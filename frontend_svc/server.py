@@ -197,8 +197,6 @@ class Frontend:
 
     async def stop(self) -> None:
         """Refuses new requests, lets open ones end for `drain_s`, then ends them."""
-        if self._guard is not None:
-            await asyncio.to_thread(self._guard.stop)
         self.processor.stopping = True
         if self._batches is not None:
             await self._batches.runner.stop()
@@ -209,6 +207,8 @@ class Frontend:
         await self._wait_empty(self._settings.drain_s)
         for session in self.table:
             session.cancel(UnavailableError("the server is stopping"))
+        if self._guard is not None:
+            await asyncio.to_thread(self._guard.stop)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.scheduler.drained(), FAREWELL_S)
         self._board.close()

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import ByteSize, Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from signalbox.grammar.settings import FormSettings
+from signalbox.grammar.settings import FollowedFormSettings
 from signalbox.links.addresses import is_loopback, read_address, read_addresses
 from signalbox.links.tls.roles import Role
 from signalbox.protocol.speculation import parse_speculation
@@ -23,7 +23,7 @@ HAND_OVER_S = 20.0
 """Seconds in which a worker that is told to stop hands its requests over, where nothing else is said."""
 
 
-class WorkerSettings(MetricsSettings, FormSettings):
+class WorkerSettings(MetricsSettings, FollowedFormSettings):
     """A worker of signalbox: owns its requests, runs the model, sends tokens straight to frontends."""
 
     model_config = SettingsConfigDict(env_prefix="SIGNALBOX_WORKER_", cli_prog_name="worker-svc")

@@ -16,9 +16,12 @@ def read_networks(text: str) -> tuple[Network, ...]:
     found = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         try:
-            found.append(ip_network(item))
+            network = ip_network(item)
         except ValueError:
             raise ValueError(f"{item!r} is no address and no network, such as 10.0.0.0/8") from None
+        if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
+            raise ValueError(f"{item!r} is an IPv4 network in IPv6: write it as IPv4, such as 10.0.0.0/8")
+        found.append(network)
     return tuple(found)
 
 

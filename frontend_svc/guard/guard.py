@@ -98,7 +98,13 @@ class Guard:
 
     def _run(self) -> None:
         while not self._stopping.wait(self._pause_s()):
-            self.look(time.monotonic())
+            now = time.monotonic()
+            try:
+                self.look(now)
+            except Exception:  # no file or thread is to be had, for a moment: the next look may succeed
+                if now >= self._next_log_s:
+                    self._next_log_s = now + LOG_S
+                    log.exception("memory and connections could not be looked at")
 
     def _pause_s(self) -> float:
         if self._memory is None:

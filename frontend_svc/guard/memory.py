@@ -12,8 +12,10 @@ from pathlib import Path
 _STATM = Path("/proc/self/statm")
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_V2 = "memory.max", "memory.current", "inactive_file"
-_V1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+Files = tuple[str, str, tuple[str, ...]]
+_V2: Files = "memory.max", "memory.current", ("inactive_file", "active_file")
+_V1: Files = "memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")
+"""Names of the limit, of what is in use, and in memory.stat of the page cache: a file that was read twice is active."""
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
@@ -24,8 +26,8 @@ class Cgroup:
     directory: Path
     limit_bytes: int
     usage_file: str
-    reclaimable: str
-    """Key in memory.stat of bytes that the kernel takes back before it kills anybody."""
+    reclaimable: tuple[str, ...]
+    """Keys in memory.stat of bytes that the kernel takes back before it kills anybody."""
 
     def used_bytes(self) -> int:
         """What the kernel cannot take back of what all processes of the cgroup hold; 0: it cannot be read."""
@@ -33,13 +35,12 @@ class Cgroup:
             usage = int((self.directory / self.usage_file).read_text())
             if 2 * usage < self.limit_bytes:
                 return usage  # its statistics cost more to read
-            for line in (self.directory / "memory.stat").read_text().splitlines():
-                key, _, value = line.partition(" ")
-                if key == self.reclaimable:
-                    return max(0, usage - int(value))
+            lines = (
+                line.partition(" ") for line in (self.directory / "memory.stat").read_text().splitlines()
+            )
+            return max(0, usage - sum(int(value) for key, _, value in lines if key in self.reclaimable))
         except (OSError, ValueError):
             return 0
-        return usage
 
     def is_ours_alone(self, pid: int) -> bool:
         """Whether it has no process but `pid` and its children. A whole ring in one container shares its cgroup: what
@@ -99,7 +100,7 @@ def trim() -> None:
         _LIBC.malloc_trim(0)
 
 
-def _candidates(memberships: str, root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
+def _candidates(memberships: str, root: Path) -> Iterator[tuple[Path, Files]]:
     """Directories of memory cgroups that this process is in, from its own up. Without a namespace of its own a
     container sees its cgroup at the root, and the path is the host's."""
     for line in memberships.splitlines():

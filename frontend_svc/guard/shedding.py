@@ -42,7 +42,7 @@ class Shedding:
         self, connections: Sequence[Connection], now: float, *, is_shut: bool, is_rising: bool
     ) -> list[tuple[Connection, str]]:
         """Connections that end, with the reason. is_shut: for want of memory no new one is taken. is_rising: memory is
-        short and still rises: the heaviest end for it, and their clients are banned."""
+        short and still rises: the heaviest that are no trusted proxy's end for it, and their clients are banned."""
         by_inode = {each.inode: each for each in connections}
         before = self._known
         self._known = {inode: None for inode in before if inode in by_inode}
@@ -55,7 +55,7 @@ class Shedding:
         if is_shut:
             ends |= {inode: "memory" for inode in by_inode if inode not in before}
         if is_rising:
-            heavy = heaviest(self._brought(connections))
+            heavy = heaviest(self._brought([each for each in connections if not self.proxies.has(each.host)]))
             ends |= dict.fromkeys(heavy, "memory")
             self._ban([by_inode[inode].host for inode in heavy], now + BAN_S)
         for inode in ends:
@@ -72,10 +72,9 @@ class Shedding:
         return drop_clients(list(self._banned)[-MAX_CLIENTS:]) if self._banned else None
 
     def _ban(self, hosts: Sequence[str], until: float) -> None:
-        for host in hosts:
-            if not self.proxies.has(host):
-                self._banned.pop(client_of(host), None)
-                self._banned[client_of(host)] = until
+        for client in map(client_of, hosts):
+            self._banned.pop(client, None)
+            self._banned[client] = until
 
     def _brought(self, connections: Sequence[Connection]) -> dict[int, int]:
         """What each has sent since the oldest mark."""

@@ -103,7 +103,8 @@ class RequestProcessor:
         request: ClientRequest,
         lease: QuotaLease | None,
     ) -> list[Session]:
-        """Opens one session for each of `checked`."""
+        """Opens one session for each of `checked`; none once the frontend stops, which cancels those that it has."""
+        self._check_open()
         sessions: list[Session] = []
         try:
             for each, span in zip(checked, spans, strict=True):

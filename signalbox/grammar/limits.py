@@ -1,5 +1,5 @@
-"""Limits on the work of a mask, counted by the grammar library: the same output reaches them at the same token, on any
-machine, with drafts or without."""
+"""Limits on the work of a mask, counted by the grammar library: the same output reaches those of the parser at the same
+token, on any machine, with drafts or without. What the lexer did for other outputs in a form counts as well (G9)."""
 
 from __future__ import annotations
 

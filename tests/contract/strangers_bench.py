@@ -21,9 +21,10 @@ import httpx
 
 from signalbox.benchmarks.serve.local_ring import LocalRing
 from signalbox.cli.ring.ring import DEMO_MODEL, Ring
-from signalbox.cli.ring.supervisor import Service, free_addresses
+from signalbox.cli.ring.supervisor import Service
 from signalbox.client import Client
 from signalbox.errors import UnavailableError
+from tests.ports import free_ports
 
 LIMIT_BYTES = 512 << 20
 """Of memory for the frontend of gRPC: that of the overlay cpu-demo."""
@@ -87,8 +88,7 @@ class ApartRing(Ring):
 
 def make_ring(limit_bytes: int, cgroup: Path | None = None) -> ApartRing:
     """A ring on free ports, with a simulated model."""
-    scheduler, http, grpc, worker, health = free_addresses(5)
-    metrics = free_addresses(1)[0]
+    scheduler, http, grpc, worker, health, metrics, *_ = (f"127.0.0.1:{port}" for port in free_ports(6 + 4))
     return ApartRing(
         model=DEMO_MODEL,
         served_model_name="demo",

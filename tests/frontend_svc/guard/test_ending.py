@@ -110,15 +110,16 @@ def test_a_limit_below_what_it_needs_is_one_sentence(model_directory: Path) -> N
     assert "of the memory limit of 19 MiB are in use at once" in done.stderr
 
 
-async def test_its_supervisor_starts_it_again_within_a_second(tmp_path: Path) -> None:
-    """And later the next time; the next process knows how many have ended so."""
+@pytest.mark.parametrize("is_ready", [True, False])
+async def test_its_supervisor_starts_it_again_within_a_second(tmp_path: Path, is_ready: bool) -> None:
+    """And later the next time; the next process knows how many have ended so. Its port is open while others start."""
     script = (
         "import os, sys, time; from signalbox.runtime.process import take_memory_ends;"
         "print('ends', take_memory_ends(), time.monotonic(), flush=True); time.sleep(0.2); os._exit(75)"
     )
     said: list[str] = []
     supervisor = Supervisor([[Service("frontend", (sys.executable, "-c", script))]], tmp_path, said.append)
-    supervisor.ready = True
+    supervisor.ready = is_ready
     supervisor.start()
     watching = asyncio.create_task(supervisor.watch())
     log = tmp_path / "frontend.log"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import cast
+from unittest.mock import patch
 
 import pytest
 
@@ -214,6 +217,24 @@ def test_in_front_of_the_kernels_end_nobody_is_waited_for(scene: Scene) -> None:
     scene.memory.used = 970
     scene.look()
     assert scene.left == [75]
+
+
+def test_a_look_that_fails_is_not_the_last(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """As for want of an open file or a thread."""
+    ended = threading.Event()
+
+    def used_bytes() -> int:
+        if not caplog.records:
+            raise OSError(errno.EMFILE, "too many open files")
+        ended.set()
+        return 100
+
+    scene.memory.used_bytes = used_bytes  # type: ignore[method-assign]
+    with patch.object(Guard, "_check_room"):
+        scene.guard.start(None)
+    assert ended.wait(20)
+    scene.guard.stop()
+    assert [record.message for record in caplog.records] == ["memory and connections could not be looked at"]
 
 
 def test_too_little_to_begin_with_is_one_sentence() -> None:

@@ -69,6 +69,8 @@ def test_connections_of_a_client_are_counted_but_for_proxies() -> None:
 def test_a_proxy_that_is_no_network_is_refused_by_name() -> None:
     with pytest.raises(StartupError, match=r"--trusted-proxies.*'10.0.0.300' is no address"):
         config.load(FrontendSettings, ["--trusted-proxies=10.0.0.0/8,10.0.0.300"])
+    with pytest.raises(StartupError, match=r"--trusted-proxies.*write it as IPv4"):
+        config.load(FrontendSettings, ["--trusted-proxies=::ffff:10.0.0.0/104"])
 
 
 def shedding(most: int = 100) -> Shedding:
@@ -109,10 +111,11 @@ def test_short_of_memory_those_end_that_brought_most_lately() -> None:
     assert choose(shed, [old, more], is_shut=True, is_rising=True) == {2: "memory"}
 
 
-def test_whoever_brought_most_opens_nothing_for_a_while_but_a_proxy_does() -> None:
+def test_whoever_brought_most_ends_and_opens_nothing_for_a_while_but_a_proxy_stays() -> None:
     shed = Shedding(100, TrustedProxies(read_networks("10.0.0.0/8")))
     heavy = [Connection(1, "1.2.3.4", 9 << 20), Connection(2, "10.0.0.1", 9 << 20)]
-    assert choose(shed, heavy, 0.0, is_shut=True, is_rising=True) == {1: "memory", 2: "memory"}
+    choose(shed, heavy, 0.0, is_shut=False, is_rising=False)
+    assert choose(shed, heavy, 0.0, is_shut=True, is_rising=True) == {1: "memory"}
     assert shed.filter_for(0.1, is_shut=True) == DROP_ALL
     assert shed.filter_for(BAN_S - 1, is_shut=False) == drop_clients(["1.2.3.4"])
     assert shed.filter_for(BAN_S + 1, is_shut=False) is None
