@@ -21,7 +21,7 @@ SERVICES = ("scheduler", "frontend", "worker")
 THERE = (
     *("torch", "triton", "transformers", "tokenizers", "safetensors", "huggingface-hub", "hf-xet", "regex"),
     *("pyyaml", "packaging", "tqdm", "filelock", "fsspec", "numpy", "sympy", "mpmath", "networkx", "jinja2"),
-    *("markupsafe", "setuptools", "typing-extensions"),
+    *("markupsafe", "setuptools"),
 )
 """What torch and transformers need in all their versions."""
 PLATFORMS = ("manylinux2014_x86_64", *(f"manylinux_2_{minor}_x86_64" for minor in range(17, 40)))

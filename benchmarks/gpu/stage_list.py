@@ -14,12 +14,12 @@ class Stage:
     module: str
     """Has `run(context)`."""
     share: float
-    """Seconds of seven minutes. What a stage leaves of its time the next ones may take."""
+    """Part of the time, in seconds of some seven minutes. What a stage leaves of its time the next ones may take."""
     group: str
     """Stages of a group that follow each other share a process, and what it has loaded."""
 
 
-MACHINE = Stage("machine", "benchmarks.gpu.machine", 12, "right")
+MACHINE = Stage("machine", "benchmarks.gpu.machine", 40, "right")
 """Runs ahead of every run's first stage."""
 STAGES = (
     Stage("right", "benchmarks.gpu.right.stage", 120, "right"),

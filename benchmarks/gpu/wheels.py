@@ -9,7 +9,6 @@ import importlib.util
 import os
 import re
 import sys
-import tomllib
 import zipfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,13 +35,12 @@ NEEDED = {
 
 
 def use(folder: Path) -> None:
-    """Unpacks what is missing and has the right form for this Python, and puts it ahead on the path of this process and
-    of those that it starts. Does nothing without the folder."""
+    """Unpacks what is missing or older here and has the right form for this Python, and puts it ahead on the path of
+    this process and of those that it starts. Does nothing without the folder."""
     target = folder / f"unpacked-{sys.implementation.cache_tag}"
-    least = least_versions()
     for wheel in sorted(folder.glob("*.whl")):
         name, wheel_version = wheel.name.split("-")[:2]
-        if is_for_us(wheel.name) and not has(name, least.get(normal(name), "0")):
+        if is_for_us(wheel.name) and not has(name, wheel_version):
             mark = target / f".{name}-{wheel_version}"
             if not mark.exists():
                 with zipfile.ZipFile(wheel) as archive:
@@ -83,17 +81,6 @@ def has(name: str, least: str) -> bool:
         return numbers(version(name)) >= numbers(least)
     except PackageNotFoundError:
         return False
-
-
-def least_versions() -> dict[str, str]:
-    """The least version of each package that pyproject.toml names with one."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [
-        *project["dependencies"],
-        *(each for extra in project["optional-dependencies"].values() for each in extra),
-    ]
-    found = (re.match(r"([\w.-]+)(?:\[[^]]*\])?>=([\d.]+)", each) for each in wanted)
-    return {normal(match[1]): match[2] for match in found if match}
 
 
 def normal(name: str) -> str:

@@ -9,6 +9,7 @@ from benchmarks.gpu.context import Context
 from benchmarks.gpu.speed.loaded import MOST_TOKENS, UTILIZATION, Loaded, loaded
 from benchmarks.gpu.speed.steps import computed
 from signalbox.benchmarks.runner.cuda import bytes_per_token
+from worker_svc.runner.cuda.sampler import heaviest_plan, sample_on_device
 
 TOLERANCE = 0.02
 """Share of the card by which more or less may be filled than was asked for."""
@@ -50,6 +51,16 @@ def _run_a_large_step(model: Loaded) -> None:
     steps = computed(model, 1, length, 3)
     steps.step(rows=np.zeros(1, np.int32))
     steps.settle()
+    if model.runner.num_graphs:
+        _sample_heavily(model)
+
+
+@torch.inference_mode()
+def _sample_heavily(model: Loaded) -> None:
+    """The sampling that takes most memory, of all slots."""
+    info, of = model.runner.info, model.runner.model
+    logits = torch.zeros((info.num_slots, info.vocab_size), dtype=of.dtype, device=of.device)
+    sample_on_device(logits, heaviest_plan(*logits.shape, logits.device))
 
 
 def _compare(context: Context, device: torch.device) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
@@ -32,6 +33,7 @@ class CudaCapture:
 
     def __init__(self) -> None:
         self._pool: Any = torch.cuda.graph_pool_handle()
+        self._has_graphs = False
         # One for all warm-ups: cuBLAS keeps a workspace for each stream that it has seen, 32 MiB on an H100.
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
@@ -44,9 +46,24 @@ class CudaCapture:
                 run()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            results = run()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool):
+                results = run()
+        except BaseException:
+            self._take_pool_back()
+            raise
+        self._has_graphs = True
         return graph.replay, results
+
+    def _take_pool_back(self) -> None:
+        """After a capture that failed. Where the driver has spoiled it, torch raises ahead of taking the pool from the
+        capture: the allocator would free nothing any more where memory runs short, and refuse the next capture."""
+        with suppress(RuntimeError):  # it has been taken back
+            device = torch.cuda.current_device()
+            torch._C._cuda_endAllocateToPool(device, self._pool)
+            torch._C._cuda_releasePool(device, self._pool)
+        if not self._has_graphs:  # nobody holds the pool, but what the capture left in it
+            self._pool = torch.cuda.graph_pool_handle()
 
 
 class CountedCapture:

@@ -148,13 +148,17 @@ class CudaRunner(TorchRunner):
         longest = max_model_len or self.model.max_position_embeddings
 
         def sample(logits: torch.Tensor) -> torch.Tensor:
-            logits = logits[: num_slots or DEFAULT_SLOTS]
+            count = num_slots or DEFAULT_SLOTS
+            logits = logits[:count] if len(logits) >= count else logits.new_zeros((count, logits.shape[1]))
             return sample_on_device(logits, heaviest_plan(len(logits), logits.shape[1], logits.device))
 
         def graphs() -> int:
             sizes = bucket_sizes(min(LARGEST_BUCKET, num_slots or DEFAULT_SLOTS))
             step = self._lone_step(sizes[-1], block_size, longest)
-            return graphs_bytes(peak_bytes(self.model.device, step.run), len(sizes))
+            peak = peak_bytes(self.model.device, step.run)
+            return (
+                graphs_bytes(peak, len(sizes)) + peak
+            )  # in the graphs' pool, and in a step with chunks outside it
 
         return StepUses(sample, graphs)
 

@@ -210,7 +210,7 @@ class CacheMaker:
         give_back(device)
         free, total = torch.cuda.mem_get_info(device)
         logger.info(
-            "GPU memory: %s of %s are taken, a step takes up to %s more, graphs %s",
+            "GPU memory: %s of %s are taken, a step takes up to %s more, decode rows and graphs %s",
             *map(in_gib, (total - free, total, step, graphs)),
         )
         return gpu_cache_bytes(size.gpu_utilization, total=total, free=free, step=step, graphs=graphs)

@@ -35,7 +35,7 @@ class StepUses:
     sample: Callable[[torch.Tensor], object] = samples_nothing
     """Samples of a step's logits `[N, V]` as takes most memory."""
     graphs: Callable[[], int] = graphs_of_nothing
-    """Measures the bytes that the runner's graphs will take."""
+    """Measures the bytes that decode rows will take: in the runner's graphs, and in a step that is none."""
 
 
 @torch.inference_mode()

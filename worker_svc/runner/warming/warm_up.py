@@ -42,7 +42,7 @@ def warm_up(runner: CudaRunner, drafter: Drafter | None, most_tokens: int) -> No
     runner.warm_up.seconds += time.monotonic() - started
     compiles.serve()
     logger.info(
-        "warm after %.1f s: %d CUDA graphs, %d steps run, for which %d kernels were compiled and %d loaded from disk",
+        "warm after %.1f s: %d CUDA graphs, %d steps run, for which %d more kernels were compiled, %d loaded from disk",
         runner.warm_up.seconds,
         runner.num_graphs,
         len(steps),
