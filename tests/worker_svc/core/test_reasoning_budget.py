@@ -13,6 +13,7 @@ from frontend_svc.grammars.behind_reasoning import bind_form
 from frontend_svc.requests.request import StructuredOutput
 from frontend_svc.text.parsing.language import Language
 from signalbox.grammar.form import FormKind
+from signalbox.grammar.limits import FormLimits
 from signalbox.v1 import generation_pb2
 from tests.frontend_svc.grammars.vocabulary import EOS, make_vocabulary
 from tests.worker_svc.core.test_constrained_rows import MaskedSim
@@ -22,7 +23,7 @@ from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.requests.grammar import GrammarTable
 from worker_svc.core.requests.guarded import GuardedAutomaton
 from worker_svc.core.requests.reasoning import MARGIN, ReasoningBudget, ReasoningGuard
-from worker_svc.grammar.automaton import MatcherAutomaton
+from worker_svc.grammar.automaton import CompiledForm, MatcherAutomaton
 
 V = 100
 BEGIN, END = 7, 8
@@ -157,7 +158,9 @@ def test_a_form_behind_bounded_reasoning(limit: int, tmp_path: Path) -> None:
     begin, end, eos = ids["<think>"], ids["</think>"], ids[EOS]
     budget, draw = ReasoningBudget(limit, True, (begin,), (end,)), random.Random(limit)
     for _ in range(30):
-        inner = MatcherAutomaton(vocabulary.matcher(form), frozenset({eos}), lambda: None)
+        matcher = vocabulary.matcher(form)
+        compiled = CompiledForm(matcher, matcher)
+        inner = MatcherAutomaton(compiled, FormLimits(), frozenset({eos}), lambda: None)
         automaton, tokens = GuardedAutomaton(ReasoningGuard(budget), inner), list[int]()
         while not automaton.is_complete:
             masks = np.zeros((1, -(-(max(ids.values()) + 1) // 32)), np.uint32)
