@@ -60,7 +60,7 @@ def _sample_heavily(model: Loaded) -> None:
     """The sampling that takes most memory, of all slots."""
     info, of = model.runner.info, model.runner.model
     logits = torch.zeros((info.num_slots, info.vocab_size), dtype=of.dtype, device=of.device)
-    sample_on_device(logits, heaviest_plan(*logits.shape, logits.device))
+    sample_on_device(logits, heaviest_plan(info.num_slots, info.vocab_size, logits.device))
 
 
 def _compare(context: Context, device: torch.device) -> None:
