@@ -110,9 +110,10 @@ async def measure(
     seconds: float,
     num_calls: int,
     watched: ApartRing | None = None,
+    call_s: float = CALL_S,
 ) -> Outcome:
     """One flood beside a stream and honest calls; None: nobody floods. watched: whose memory is read; None: the ring's
-    that is dialled."""
+    that is dialled. call_s: a call that takes longer, with all its attempts, has failed."""
     outcome = Outcome()
     before = await memory_ends(ring)
     port = ring.grpc.rpartition(":")[2]
@@ -120,7 +121,9 @@ async def measure(
     strangers = await asyncio.create_subprocess_exec(*command) if flood is not None else None
     watching = asyncio.create_task(keep_watching(watched or ring, outcome))
     try:
-        await asyncio.gather(stream(ring, outcome, seconds), be_honest(ring, outcome, seconds, num_calls))
+        await asyncio.gather(
+            stream(ring, outcome, seconds), be_honest(ring, outcome, seconds, num_calls, call_s)
+        )
         if strangers is not None:
             await asyncio.wait_for(strangers.wait(), seconds + 60)
     finally:
@@ -150,23 +153,23 @@ async def stream(ring: ApartRing, outcome: Outcome, seconds: float) -> None:
     assert last, "the stream had no event"
 
 
-async def be_honest(ring: ApartRing, outcome: Outcome, seconds: float, num_calls: int) -> None:
+async def be_honest(ring: ApartRing, outcome: Outcome, seconds: float, num_calls: int, call_s: float) -> None:
     """Calls over gRPC, spread over the time, each tried again until it ends."""
     async with Client(ring.grpc, api_key="") as client:
         for index in range(num_calls):
             began = time.perf_counter()
-            if await ask_until_answered(client):
+            if await ask_until_answered(client, call_s):
                 outcome.calls_s.append(time.perf_counter() - began)
             else:
                 outcome.failed += 1
-            left_s = (index + 1) * seconds / num_calls - sum(outcome.calls_s) - outcome.failed * CALL_S
+            left_s = (index + 1) * seconds / num_calls - sum(outcome.calls_s) - outcome.failed * call_s
             await asyncio.sleep(max(0.0, min(left_s, seconds / num_calls)))
 
 
-async def ask_until_answered(client: Client) -> bool:
-    """False: not within CALL_S."""
+async def ask_until_answered(client: Client, call_s: float) -> bool:
+    """False: not within `call_s`."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(CALL_S):
+        async with asyncio.timeout(call_s):
             while True:
                 try:
                     answer = client.generate(PROMPT, max_tokens=OUTPUT_TOKENS, ignore_eos=True)

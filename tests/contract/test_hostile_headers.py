@@ -43,7 +43,7 @@ async def test_strangers_end_neither_streams_nor_calls_of_others() -> None:
     ring = make_ring(LIMIT_BYTES)
 
     async def work() -> Outcome:
-        return await measure(ring, FLOOD, seconds=4, num_calls=4)
+        return await measure(ring, FLOOD, seconds=4, num_calls=4, call_s=60)
 
     seen = await LocalRing(ring).use(work)  # raises when a process ends otherwise than for memory, in order
     assert (len(seen.calls_s), seen.failed) == (4, 0)
