@@ -4,7 +4,7 @@
 
 They come from what is installed for the tests: the types of openai, anthropic, cohere (their public OpenAPI documents),
 guidellm and fastapi, and Kubernetes' OpenAPI document. What says nothing about values is left out; so are schemas
-that the grammar library cannot follow whatever the limits, and those that are like another.
+that the grammar library does not support at any limit, and duplicates by shape.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def models_of(package: str) -> Iterator[tuple[str, Any]]:
     for module_info in pkgutil.walk_packages(root.__path__, package + "."):
         try:
             module = importlib.import_module(module_info.name)
-        except BaseException:  # an optional dependency, or a program
+        except (Exception, SystemExit):  # an optional dependency, or a program
             continue
         for name, model in inspect.getmembers(module, inspect.isclass):
             if not issubclass(model, pydantic.BaseModel) or model.__module__ != module.__name__:

@@ -40,7 +40,7 @@ ROOM = 20 << 30
 """Bytes of shared memory from which on a model is written there, where it is read fastest."""
 SHARED_MEMORY = Path("/dev/shm")
 MOST_CHARACTERS = 300
-"""Of a failure, on the terminal; the file has all of it."""
+"""Longest text of a failure on the terminal; the file has the whole text."""
 
 
 class RefusedError(Exception):

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 
 Network = IPv4Network | IPv6Network
 CLIENT_PREFIX = 64
-"""Bits of an IPv6 address that tell one client from another: whoever has one has all below it."""
+"""Bits of an IPv6 address that identify a client: a client is usually given a whole network of this size."""
 
 
 def read_networks(text: str) -> tuple[Network, ...]:

@@ -23,7 +23,7 @@ BAN_S = 30.0
 
 @dataclass
 class Shedding:
-    """What is known of the connections of one port."""
+    """Tracks the connections of one port and selects those to reset."""
 
     most_per_address: int
     proxies: TrustedProxies

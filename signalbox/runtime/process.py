@@ -83,7 +83,7 @@ def settle_memory() -> None:
 
 
 def take_memory_ends() -> int:
-    """How often the processes before this one have ended for want of memory, as whoever started it says."""
+    """Number of earlier processes of this service that ended for want of memory, from the environment; 0 if unset."""
     text = os.environ.pop(MEMORY_ENDS, "")
     return int(text) if text.isdecimal() else 0
 

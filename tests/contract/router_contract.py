@@ -60,13 +60,13 @@ class RouterContract:
         assert (reason, num_output_tokens) == ("length", 7)
 
     def test_a_stream_is_the_same_text_piece_by_piece(self, router: Router) -> None:
-        text, reason, num_prompt_tokens, num_output_tokens = ask(router.url, max_tokens=24)
+        text, reason, num_prompt_tokens, num_output_tokens = ask(router.url, max_tokens=96)
         client = openai.OpenAI(base_url=f"{router.url}/v1", api_key="none", max_retries=0, timeout=60)
         chunks = list(
             client.chat.completions.create(
                 model="demo",
                 messages=[{"role": "user", "content": PROMPT}],
-                max_tokens=24,
+                max_tokens=96,
                 temperature=0,
                 stream=True,
                 stream_options={"include_usage": True},
@@ -74,7 +74,7 @@ class RouterContract:
         )
         pieces = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
         assert "".join(pieces) == text
-        assert sum(map(bool, pieces)) > 2  # a busy machine joins tokens
+        assert sum(map(bool, pieces)) > 8  # a busy machine joins tokens
         reasons = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices]
         assert [item for item in reasons if item] == [reason]
         usage = chunks[-1].usage

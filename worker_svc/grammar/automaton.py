@@ -40,7 +40,7 @@ class MatcherAutomaton:
         eos_token_ids: frozenset[int],
         on_failure: Callable[[], None],
     ) -> None:
-        """on_failure: told that the compiled form is of no use any more, in whatever thread that shows."""
+        """on_failure: called, on the thread that detects it, when the compiled form cannot be used any more."""
         self._compiled, self._limits = compiled, limits
         self._eos = eos_token_ids
         self._on_failure = on_failure

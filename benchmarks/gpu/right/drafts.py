@@ -7,23 +7,23 @@ import numpy as np
 from worker_svc.core.drafts.drafter import I32, Drafter
 
 LUCK = 7
-"""Of ten drafts so many are right."""
+"""Right drafts of ten."""
 
 
 class KnownDrafter(Drafter):
-    """Knows what comes, and says it but for some tokens."""
+    """Drafts the tokens of sequences that it was given, and a wrong one at some positions."""
 
-    def __init__(self, wholes: list[list[int]], vocab_size: int) -> None:
-        """wholes: prompts with their outputs."""
-        self._wholes, self._vocab_size = wholes, vocab_size
+    def __init__(self, wholes: list[list[int]], vocab_size: int, luck: int = LUCK) -> None:
+        """wholes: prompts with their outputs. luck: right drafts of ten."""
+        self._wholes, self._vocab_size, self._luck = wholes, vocab_size, luck
 
     def propose(self, slot: int, tokens: I32, limit: int) -> I32:
-        """What follows `tokens` in a sequence that it knows; nothing of others."""
+        """Drafts what follows `tokens` in a sequence that it was given; empty for any other."""
         known = tokens.tolist()
         for whole in self._wholes:
             if whole[: len(known)] == known:
                 guesses = np.array(whole[len(known) : len(known) + limit], np.int32)
                 positions = np.arange(len(known), len(known) + len(guesses))
-                is_wrong = positions * 7 % 10 >= LUCK
+                is_wrong = positions * 7 % 10 >= self._luck
                 return np.where(is_wrong, (guesses + 1) % self._vocab_size, guesses).astype(np.int32)
         return np.empty(0, np.int32)

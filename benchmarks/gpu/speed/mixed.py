@@ -47,7 +47,7 @@ def _num_steps(model: Loaded, chunk: int) -> int:
 
 
 def _with_a_long_prompt(model: Loaded, rows: int, chunk: int) -> Steps:
-    """Rows that decode, and behind them a request whose prompt has not begun."""
+    """Makes rows that decode, followed by a request whose prompt has not begun."""
     num_steps = WARM_UPS + max(_num_steps(model, chunk), PROFILED_STEPS)
     random = np.random.default_rng(3)
     prompt = random.integers(3, model.runner.info.vocab_size, num_steps * chunk + 1).astype(np.int32)

@@ -99,7 +99,7 @@ class Ring:
 
     @property
     def grpc_probes(self) -> dict[str, str]:
-        """Names of the frontend processes that serve gRPC alone, and where each tells whether it is ready."""
+        """Readiness address of each frontend process that serves gRPC alone, by its name."""
         if len(self.grpc_health) == 1:
             return {"frontend-grpc": self.grpc_health[0]}
         return {f"frontend-grpc-{index}": at for index, at in enumerate(self.grpc_health)}

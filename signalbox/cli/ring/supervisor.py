@@ -236,9 +236,8 @@ class Supervisor:
     def _start_again(self, child: Child) -> Child:
         """The next process of a service that has ended; the same one while it has to wait. Raises UnavailableError."""
         is_replaced = self.ready and (child.service.restarts or self._has_stand_in(child))
-        if (
-            not is_replaced and not child.had_too_little_memory
-        ):  # a stranger may have filled it before all were up
+        # A client may fill a frontend's memory before the other services are ready.
+        if not (is_replaced or child.had_too_little_memory):
             raise UnavailableError(child.exit_report())
         ended, now = child.ended_at, time.monotonic()
         doubled = child.num_early_ends if child.is_restarted else 0

@@ -1,4 +1,4 @@
-"""When a process is short of memory, whose connections end for it, and whom an address stands for (AK8, AK9)."""
+"""Memory levels, selection of connections to reset, and clients by address (AK8, AK9)."""
 
 from __future__ import annotations
 

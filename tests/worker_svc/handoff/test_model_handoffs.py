@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.gpu.right.drafts import KnownDrafter
 from signalbox.v1 import generation_pb2
 from tests.pairs import every_other
 from tests.worker_svc.handoff.ends import Asked, End, hand_over
-from tests.worker_svc.runner.recurrent.test_drafts import Oracle
 from tests.worker_svc.runner.reference import make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import GARBAGE
 from worker_svc.core.batch import ModelRunner
@@ -135,7 +135,7 @@ def assert_moves_as_it_stays(alone: ModelRunner, pair: Sequence[ModelRunner], dr
     tables = [list(range(count)), list(range(count + 1, 1, -1))]
     stayed = asyncio.run(stays(alone, request, tables[0]))
     numbers = [drafts_behind_states(runner) for runner in pair]
-    drafter = Oracle([[*prompt, *stayed[0]]], 6)  # six of ten are right
+    drafter = KnownDrafter([[*prompt, *stayed[0]]], 512, 6)  # six of ten are right
     moved = asyncio.run(moves(pair, request, tables, drafter))
     has_tails = bool(drafts and alone.info.num_state_versions)
     assert any(map(any, numbers)) == has_tails, "no state travels with drafts behind it"

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.gpu.right.drafts import KnownDrafter
 from signalbox.v1 import ranks_pb2
 from tests.worker_svc.drafting.local_ring import Client, LocalRing
 from tests.worker_svc.ranks.groups import group
 from tests.worker_svc.ranks.test_group_tokens import alone, preset
 from tests.worker_svc.runner.cpu.test_exchange import by_all, communicators
-from tests.worker_svc.runner.recurrent.test_drafts import Oracle
 from tests.worker_svc.runner.reference import EPSILON, assert_near_the_best, load_reference, make_prompts
 from tests.worker_svc.runner.runner_harness import GARBAGE, Driver
 from worker_svc.core.batch import Batch, ModelRunner
@@ -99,7 +99,7 @@ def test_conversations_at_several_stages_go_on_from_checkpoints(
     path = preset(name)
     plain, _ = alone(path, num_blocks=600)
     wholes = [[*each.prompt, *each.output] for each in converse(plain, None, 1, 0)[1]]
-    drafter = Oracle(wholes, 7) if num_drafts else None  # seven of ten are right
+    drafter = KnownDrafter(wholes, 512, 7) if num_drafts else None  # seven of ten are right
     with group(path, **parts, **settings) as (runner, _):
         assert isinstance(runner, PipelineRunner)
         fill_states(runner)

@@ -159,8 +159,8 @@ class DecodeSteps:
         return sum(isinstance(step, CapturedStep) for step in self._steps.values())
 
     def run(self, step: DecodeStep | CapturedStep) -> Results:
-        """Runs a step that `for_rows` gave. A graph that cannot be replayed is given up, counted and logged: whoever
-        runs the step again runs it launch by launch (O7). Raises what the replay, or the step, raises."""
+        """Runs a step that `for_rows` gave. A graph that cannot be replayed is dropped, counted and logged: the
+        next run of the step launches its kernels one by one (O7). Raises what the replay, or the step, raises."""
         try:
             return step.run()
         except Exception as error:

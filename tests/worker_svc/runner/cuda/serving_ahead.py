@@ -7,10 +7,10 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.right.drafts import KnownDrafter
 from signalbox.v1 import generation_pb2
 from tests.simulation.ahead import Mask
 from tests.worker_svc.drafting.local_ring import LocalRing
-from tests.worker_svc.runner.recurrent.test_drafts import Oracle
 from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate
 from tests.worker_svc.runner.runner_harness import GARBAGE
 from tests.worker_svc.threaded_ring import ThreadedRing
@@ -83,7 +83,7 @@ def serve_drafted(
     halves = [
         [*prompt, *output[: num_tokens // 2]] for prompt, (output, _) in zip(prompts, outputs, strict=True)
     ]
-    ring = LocalRing(runner, Oracle(halves, 7), num_drafts=num_drafts, num_seqs=4)
+    ring = LocalRing(runner, KnownDrafter(halves, 512, 7), num_drafts=num_drafts, num_seqs=4)
     clients = [ring.submit(prompt, num_tokens) for prompt in prompts]
     ring.run()
     for client, (output, logits) in zip(clients, outputs, strict=True):

@@ -1,4 +1,4 @@
-"""Which reason a failed graph is counted under, and how the metrics tell it."""
+"""Reasons under which failed graphs are counted, and their metric."""
 
 from __future__ import annotations
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from benchmarks.gpu.right.drafts import KnownDrafter
 from tests.worker_svc.drafting.local_ring import LocalRing
 from tests.worker_svc.runner.reference import assert_greedy, generate, make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import GARBAGE
 from tools.hybrid_families import HYBRID_PRESETS
 from tools.make_random_model import make_model
-from worker_svc.core.drafts.drafter import I32, Drafter
+from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.drafts.ngram import NgramDrafter
 from worker_svc.runner.draft_model import load_draft
 
@@ -22,24 +22,6 @@ ModelDir = Callable[[str], Path]
 PRESET = "hybrid-qwen3-5"
 NUM_DRAFTS, NUM_TOKENS = 4, 90
 """Each output passes a boundary."""
-
-
-class Oracle(Drafter):
-    """Knows what comes, and says it but for some tokens: `luck` of ten are right."""
-
-    def __init__(self, wholes: list[list[int]], luck: int) -> None:
-        self._wholes, self._luck = wholes, luck
-
-    def propose(self, slot: int, tokens: I32, limit: int) -> I32:
-        """What follows `tokens` in one of the sequences that it knows; nothing of others."""
-        known = tokens.tolist()
-        for whole in self._wholes:
-            if whole[: len(known)] == known:
-                guesses = np.array(whole[len(known) : len(known) + limit], np.int32)
-                positions = np.arange(len(known), len(known) + len(guesses))
-                is_wrong = positions * 7 % 10 >= self._luck
-                return np.where(is_wrong, (guesses + 1) % 512, guesses).astype(np.int32)
-        return np.empty(0, np.int32)
 
 
 def ring_of(path: Path, drafter: Drafter | None, depth: int = 1, **settings: int) -> LocalRing:
@@ -67,7 +49,7 @@ def test_outputs_with_drafts(model_dir: ModelDir, preset: str, depth: int) -> No
     system = make_prompts((130,))[0]
     prompts = [[*system, *own] for own in make_prompts((40, 9, 75, 33))]
     wholes = [[*prompt, *generate(path, tuple(prompt), NUM_TOKENS)[0]] for prompt in prompts]
-    ring = ring_of(path, Oracle(wholes, 7), depth, num_blocks=88)
+    ring = ring_of(path, KnownDrafter(wholes, 512, 7), depth, num_blocks=88)
     check(path, ring, prompts)
     stats, totals = ring.worker.stats, ring.core.draft_totals
     assert stats.num_preemptions >= 3 and stats.num_prefix_hit_tokens
@@ -80,7 +62,7 @@ def test_drafts_that_are_all_wrong_or_all_right(model_dir: ModelDir, luck: int) 
     path = model_dir(PRESET)
     prompts = make_prompts((60, 61, 20))
     wholes = [[*prompt, *generate(path, tuple(prompt), NUM_TOKENS)[0]] for prompt in prompts]
-    ring = ring_of(path, Oracle(wholes, luck), num_blocks=200)
+    ring = ring_of(path, KnownDrafter(wholes, 512, luck), num_blocks=200)
     check(path, ring, prompts)
     assert (ring.core.draft_totals.num_accepted > 0) == (luck > 0)
 

@@ -27,8 +27,8 @@ class Order(Protocol):
         """Has work done on the steps' stream. The step thread calls it, and nobody waits."""
 
     def run_aside(self, work: Work, after: Sequence[Mark]) -> Mark:
-        """Has work done on the copies' stream, behind the marks and all that this stream was given so far. Returns a
-        mark behind it. Any thread may call. Where it raises, nothing of the work goes on."""
+        """Enqueues work on the copies' stream, after the marks and all earlier work of this stream. Returns a mark
+        that follows it. Thread-safe. If it raises, no part of the work stays enqueued."""
 
 
 class StreamOrder:

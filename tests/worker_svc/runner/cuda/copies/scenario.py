@@ -126,7 +126,7 @@ def check_equal(found: bytes, expected: bytes, what: str) -> None:
 
 @dataclass(eq=False)
 class _Open:
-    """Something beside the steps, and the blocks that are nobody's until it has ended."""
+    """A copy beside the steps, and the blocks that no request owns until it has ended."""
 
     end: Callable[[], None]
     blocks: set[Place]
