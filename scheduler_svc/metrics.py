@@ -80,6 +80,11 @@ def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
         [({}, loop.core.queues.gap())],
     )
     yield counter(
+        names.METRIC_MASK_SECONDS,
+        "CPU time of workers on the masks of outputs that follow a form, by tenant.",
+        [({names.LABEL_TENANT: name}, s) for name, s in loop.core.queues.mask_seconds.by_tenant.items()],
+    )
+    yield counter(
         names.METRIC_TTFT_DEADLINES,
         "Requests of priorities with a target, by whether their first token came in time.",
         _deadlines(loop),

@@ -162,12 +162,11 @@ class Scheduler:
         worker = self.workers[worker_id]
         record = worker.records[0] if worker.records else None
         answered = first_tokens(worker, record, report) if record is not None else []
-        finishes = read_report(worker, report)
+        finishes, mask_work = read_report(worker, report)
         for request in answered:
             self.register.answered(request, now)
         if record is not None:
-            self.queues.charge_outputs(worker, record, report)
-            self.queues.stepped(worker, record, report)
+            self.queues.stepped(worker, record, report, mask_work)
         if self.config.just_in_time_steps and len(worker.records) == worker.limits.max_inflight_steps - 1:
             worker.hold_until = now + worker.pacer.hold_s()
         if worker.handoffs.is_busy:

@@ -164,6 +164,8 @@ def parse_report(message: scheduler_pb2.ModelRunnerOutput) -> StepReport:
         report.withdrawn = columns.unpack(message.withdrawn_slots, columns.U16)
     if message.checkpoint_positions:
         report.checkpoint_positions = columns.unpack(message.checkpoint_positions, columns.U32)
+    if message.mask_slots:
+        report.mask_us = columns.MASKS.read(message)
     report.num_draft_tokens = message.num_draft_tokens
     report.num_accepted_tokens = message.num_accepted_tokens
     timings = message.timings

@@ -94,6 +94,7 @@ NOT_RUN = Columns(not_run_slots=U16, not_run_reasons=U8)
 FINISHED = Columns(finished_slots=U16, finished_reasons=U8, finished_counts=U32)
 SEALED = Columns(sealed_slots=U16, sealed_indexes=U16)
 """Their hashes stand in `sealed_hashes`, HASH_BYTES each."""
+MASKS = Columns(mask_slots=U16, mask_us=U32)
 
 # -- OutputBatch: `counts` is U8, `token_ids` I32 --
 

@@ -605,7 +605,7 @@ class TransferRef(_message.Message):
     def __init__(self, transfer: _Optional[int] = ..., other: _Optional[_Union[WorkerRef, _Mapping]] = ...) -> None: ...
 
 class ModelRunnerOutput(_message.Message):
-    __slots__ = ("step_id", "exception_slots", "exception_counts", "decode_counts", "not_run_slots", "not_run_reasons", "finished_slots", "finished_reasons", "finished_counts", "sealed_slots", "sealed_indexes", "sealed_hashes", "num_decode_rows", "num_prefill_tokens", "draft_slots", "draft_limits", "timings", "num_draft_tokens", "num_accepted_tokens", "withdrawn_slots", "checkpoint_positions")
+    __slots__ = ("step_id", "exception_slots", "exception_counts", "decode_counts", "not_run_slots", "not_run_reasons", "finished_slots", "finished_reasons", "finished_counts", "sealed_slots", "sealed_indexes", "sealed_hashes", "num_decode_rows", "num_prefill_tokens", "draft_slots", "draft_limits", "timings", "num_draft_tokens", "num_accepted_tokens", "withdrawn_slots", "checkpoint_positions", "mask_slots", "mask_us")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     EXCEPTION_SLOTS_FIELD_NUMBER: _ClassVar[int]
     EXCEPTION_COUNTS_FIELD_NUMBER: _ClassVar[int]
@@ -627,6 +627,8 @@ class ModelRunnerOutput(_message.Message):
     NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     WITHDRAWN_SLOTS_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    MASK_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    MASK_US_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     exception_slots: bytes
     exception_counts: bytes
@@ -648,7 +650,9 @@ class ModelRunnerOutput(_message.Message):
     num_accepted_tokens: int
     withdrawn_slots: bytes
     checkpoint_positions: bytes
-    def __init__(self, step_id: _Optional[int] = ..., exception_slots: _Optional[bytes] = ..., exception_counts: _Optional[bytes] = ..., decode_counts: _Optional[bytes] = ..., not_run_slots: _Optional[bytes] = ..., not_run_reasons: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., finished_reasons: _Optional[bytes] = ..., finished_counts: _Optional[bytes] = ..., sealed_slots: _Optional[bytes] = ..., sealed_indexes: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_decode_rows: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., timings: _Optional[_Union[StepTimings, _Mapping]] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., withdrawn_slots: _Optional[bytes] = ..., checkpoint_positions: _Optional[bytes] = ...) -> None: ...
+    mask_slots: bytes
+    mask_us: bytes
+    def __init__(self, step_id: _Optional[int] = ..., exception_slots: _Optional[bytes] = ..., exception_counts: _Optional[bytes] = ..., decode_counts: _Optional[bytes] = ..., not_run_slots: _Optional[bytes] = ..., not_run_reasons: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., finished_reasons: _Optional[bytes] = ..., finished_counts: _Optional[bytes] = ..., sealed_slots: _Optional[bytes] = ..., sealed_indexes: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_decode_rows: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., timings: _Optional[_Union[StepTimings, _Mapping]] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., withdrawn_slots: _Optional[bytes] = ..., checkpoint_positions: _Optional[bytes] = ..., mask_slots: _Optional[bytes] = ..., mask_us: _Optional[bytes] = ...) -> None: ...
 
 class StepTimings(_message.Message):
     __slots__ = ("queued_us", "prepare_us", "execute_us", "commit_us")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,11 +37,63 @@ from worker_svc.core import worker_core
 from worker_svc.core.alone.loan import Loan
 from worker_svc.core.alone.terms import Terms
 from worker_svc.core.batch_builder import ready_rows
+from worker_svc.core.requests.automaton import Automaton
+from worker_svc.core.requests.mask_work import MaskWork
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.step import I64, StepDelta, StepReport
 
 Patch = pytest.MonkeyPatch
 NOTHING = np.empty(0, np.int32)
+
+
+# -- of what masks cost --
+
+
+def masks_are_charged_to_nobody(patch: Patch) -> None:
+    """Q7: no report names what automata have worked."""
+    patch.setattr(MaskWork, "take", lambda work, automata, ended: [])
+
+
+def masks_of_a_replay_are_charged(patch: Patch) -> None:
+    """Q8: what an automaton did for output of an earlier attempt is charged once more."""
+
+    def begin(work: MaskWork, slot: int, automaton: Automaton) -> None:
+        work.reported[slot] = 0
+
+    patch.setattr(MaskWork, "begin", begin)
+
+
+def masks_are_charged_in_every_report(patch: Patch) -> None:
+    """Q8: what was named is named again."""
+    take = MaskWork.take
+
+    def take_and_keep(
+        work: MaskWork, automata: Mapping[int, Automaton], ended: Iterable[int]
+    ) -> list[tuple[int, int]]:
+        before = dict(work.reported)
+        taken = take(work, automata, ended)
+        work.reported = before
+        return taken
+
+    patch.setattr(MaskWork, "take", take_and_keep)
+
+
+def masks_are_charged_to_the_next(patch: Patch) -> None:
+    """Q8: what a request left is named when its slot may be another's."""
+    begin = MaskWork.begin
+
+    def begin_late(work: MaskWork, slot: int, automaton: Automaton) -> None:
+        work.left += late.pop(slot, [])
+        begin(work, slot, automaton)
+
+    def leave_late(work: MaskWork, slot: int, automaton: Automaton) -> None:
+        left_us = automaton.work_us - work.reported.pop(slot)
+        if left_us:
+            late[slot] = [(slot, left_us)]
+
+    late: dict[int, list[tuple[int, int]]] = {}
+    patch.setattr(MaskWork, "begin", begin_late)
+    patch.setattr(MaskWork, "leave", leave_late)
 
 
 # -- of the scheduler's steps --

@@ -205,6 +205,8 @@ class StepReport:
     """Slots that failed because their numbers are not finite: what they have published is to be forgotten."""
     checkpoint_positions: list[int] = field(default_factory=list)
     """Positions of the states that were kept, one for each order of the step; 0: there is none."""
+    mask_us: list[tuple[int, int]] = field(default_factory=list)
+    """(slot, microseconds that its automaton has worked and that were not reported)"""
     num_drafted: int = 0
     """Draft tokens that the model looked at."""
     num_accepted: int = 0

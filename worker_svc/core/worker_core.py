@@ -97,6 +97,7 @@ class WorkerCore:
         slot, table = request.slot, self.table
         if table.status[slot] != SlotStatus.FREE:
             self._clear(slot)
+            self._grammars.work.forget(slot)
         table.add(request)
         self._join(request)
         if request.failure is None or request.tells_early:
@@ -121,6 +122,7 @@ class WorkerCore:
         """Keeps a slot for a request that another worker has."""
         if self.table.status[request.slot] != SlotStatus.FREE:
             self._clear(request.slot)
+            self._grammars.work.forget(request.slot)
         self.handoffs.imports.begin(request)
 
     def take_import(
@@ -292,8 +294,17 @@ class WorkerCore:
         ends += [(slot, FinishReason.ERROR) for slot in prompts.too_many]
         new.failures.update(dict.fromkeys(prompts.too_many, TOO_MANY_RESULTS))
         ended = self._end(step, ends, new.failures)
+        if self._grammars.work.reported or self._grammars.work.left:
+            self._report_work(report)
         report.use_dense_counts(step.rows)
         return report, self._sorter.outputs(new, ended, sampled, prompts)
+
+    def _report_work(self, report: StepReport) -> None:
+        """Names what automata have worked. A step of the worker's own is reported to nobody."""
+        if report.step_id <= self.last_scheduled_step_id:
+            report.mask_us = self._grammars.take_work([slot for slot, _, _ in report.finished])
+        else:
+            self._grammars.work.forget_left()
 
     def _drop_overruns(self, step: RunningStep) -> dict[int, str]:
         """The rows whose request ended, or was cancelled, while they were in flight, with why they do not count."""
@@ -371,6 +382,7 @@ class WorkerCore:
         table.paused &= table.runs
         for slot in self.handoffs.rest():
             self._clear(slot)
+        self._grammars.work.forget_left()
 
     def held_slots(self) -> list[int]:
         """Slots that a snapshot has to tell of."""

@@ -175,6 +175,8 @@ def build_report(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
         message.withdrawn_slots = columns.pack(report.withdrawn_slots, columns.U16)
     if report.checkpoint_positions:
         message.checkpoint_positions = columns.pack(report.checkpoint_positions, columns.U32)
+    if report.mask_us:
+        columns.MASKS.write(message, report.mask_us)
     return message
 
 

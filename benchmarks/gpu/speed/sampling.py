@@ -44,6 +44,7 @@ class OddTokens:
     """An automaton that allows every other token."""
 
     is_complete = False
+    work_us = 0
 
     def advance(self, token: int) -> None:
         """See `Automaton`."""

@@ -63,6 +63,14 @@ class Ledger:
         """Prompt tokens of a request that starts, without those that are cached."""
         self._counters[index] += num_tokens * self._per_input[index]
 
+    def value_of(self, num_prompt_tokens: int, num_output_tokens: int) -> float:
+        """What computed prompt tokens and output tokens are worth, in virtual tokens at weight 1."""
+        return num_prompt_tokens * self.input_weight + num_output_tokens * self.output_weight
+
+    def charge(self, index: int, value: float) -> None:
+        """Anything else, in virtual tokens at weight 1."""
+        self._counters[index] += value * self._per_input[index] / self.input_weight
+
     def charge_outputs(self, counts: NDArray[np.int64]) -> None:
         """Output tokens, `[accounts]` by index."""
         size = len(counts)

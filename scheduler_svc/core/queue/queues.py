@@ -13,6 +13,7 @@ from scheduler_svc.core.cluster.notices import Rejected
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.queue.deadlines import Deadlines, parse_ttft_targets
 from scheduler_svc.core.queue.ledger import Ledger, outputs_by_account
+from scheduler_svc.core.queue.mask_seconds import MaskSeconds
 from scheduler_svc.core.queue.spec import parse_policy
 from scheduler_svc.core.queue.tenants import Tenant, TenantLimits, Tenants
 from scheduler_svc.core.queue.ttft_estimator import TtftEstimator
@@ -20,7 +21,7 @@ from scheduler_svc.core.queue.waiting_account import WaitingAccount
 from scheduler_svc.core.queue.waiting_queue import WaitingQueue
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import StepRecord, StepReport
+from scheduler_svc.core.step.step import MaskWork, StepRecord, StepReport
 
 MAX_IDLE_ACCOUNTS = 4096
 """Tenants without any request that are remembered."""
@@ -44,6 +45,7 @@ class Queues:
         """Rises whenever a request comes or goes, or classes are suspended or let go on."""
         self.num_suspended = 0
         """Waiting requests whose class is suspended."""
+        self.mask_seconds = MaskSeconds()
         self._level: int | None = None
         self._config, self._num_cached = config, num_cached
         self._ledger = Ledger(config.fair_input_weight, config.fair_output_weight, config.fair_credit)
@@ -185,15 +187,20 @@ class Queues:
             self._ledger.charge_input(account.index, num_computed)
             account.tenant.spend(num_computed)
 
-    def stepped(self, worker: Worker, record: StepRecord, report: StepReport) -> None:
-        """A step has run: how fast are prompts computed?"""
+    def stepped(
+        self, worker: Worker, record: StepRecord, report: StepReport, mask_work: list[MaskWork]
+    ) -> None:
+        """A step has run, and its report has been read: its work is charged, and how fast prompts are computed is
+        noted."""
+        self._charge_outputs(worker, record, report)
+        if mask_work:
+            self._charge_masks(worker, mask_work)
         if self.policy.has_deadlines:
             budget = worker.limits.max_num_batched_tokens
             ttft_estimator = self.of(worker.info.model).ttft_estimator
             ttft_estimator.observe(record.num_prefill_tokens, budget, report.duration_us / 1e6)
 
-    def charge_outputs(self, worker: Worker, record: StepRecord, report: StepReport) -> None:
-        """Charges what a step has made, by its report."""
+    def _charge_outputs(self, worker: Worker, record: StepRecord, report: StepReport) -> None:
         if not self.tells_tenants_apart:
             return
         counts = outputs_by_account(worker, record, report)
@@ -201,6 +208,15 @@ class Queues:
         if self.tenants.has_limits:
             for index in counts.nonzero()[0].tolist():
                 self._accounts[index].tenant.spend(int(counts[index]))
+
+    def _charge_masks(self, worker: Worker, mask_work: list[MaskWork]) -> None:
+        """Charges a microsecond of automata like one of the worker's steps."""
+        stats = worker.stats
+        value = self._ledger.value_of(stats.num_prefill_tokens, stats.num_output_tokens)
+        for request, work_us in mask_work:
+            self.mask_seconds.add(request.tenant, work_us)
+            if request.entry.account is not None:
+                self._ledger.charge(request.entry.account.index, work_us * value / max(stats.step_us, 1))
 
     def charge_output(self, request: Request, num_tokens: int) -> None:
         """Charges output that no report has told of (A7)."""

@@ -15,7 +15,7 @@ from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.slots.state import ENDED, RUNNING, SlotState
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import Slots, StepRecord, StepReport
+from scheduler_svc.core.step.step import MaskWork, Slots, StepRecord, StepReport
 from signalbox.protocol.enums import FinishReason
 
 STATUS_OF_REASON = {
@@ -39,9 +39,11 @@ class Finish:
     num_output_tokens: int
 
 
-def read_report(worker: Worker, report: StepReport) -> list[Finish]:
-    """Takes `report` into the worker's state. Returns the requests that ended. Raises DivergenceError."""
+def read_report(worker: Worker, report: StepReport) -> tuple[list[Finish], list[MaskWork]]:
+    """Takes `report` into the worker's state. Returns the requests that ended, and what automata have worked. Raises
+    DivergenceError."""
     record = _match(worker, report)
+    mask_work = _mask_work(worker, report) if report.mask_us else []
     num_tokens = _count(worker, record, report)
     _confirm_chunks(worker, record, report)
     _publish_seals(worker, report)
@@ -53,7 +55,13 @@ def read_report(worker: Worker, report: StepReport) -> list[Finish]:
     worker.last_reported = report.step_id
     if num_tokens or not record.may_be_skipped:  # a step that was skipped says nothing of the worker's pace
         _time(worker, record, report)
-    return finishes
+    return finishes, mask_work
+
+
+def _mask_work(worker: Worker, report: StepReport) -> list[MaskWork]:
+    requests = worker.table.requests
+    found = [(requests[slot], work_us) for slot, work_us in report.mask_us if slot < len(requests)]
+    return [MaskWork(request, work_us) for request, work_us in found if request is not None]
 
 
 def _time(worker: Worker, record: StepRecord, report: StepReport) -> None:

@@ -212,6 +212,13 @@ class StepRecord:
     """Checkpoints that slots go on from in it."""
 
 
+class MaskWork(NamedTuple):
+    """What the automaton of a request has worked since its slot was named last."""
+
+    request: Request
+    work_us: int
+
+
 @dataclass
 class StepReport:
     """A worker's account of one step, in counts. Columns of one group have the same length."""
@@ -236,6 +243,8 @@ class StepReport:
     """Slots that failed because their numbers were not finite."""
     checkpoint_positions: list[int] = field(default_factory=list)
     """Positions of the states that were kept, one for each order of the step; 0: there is none."""
+    mask_us: list[tuple[int, int]] = field(default_factory=list)
+    """Work of automata since it was reported last: (slot, microseconds)."""
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     execute_us: int = 0

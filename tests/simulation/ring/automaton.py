@@ -12,6 +12,8 @@ from signalbox.grammar.form import Form, FormError
 from worker_svc.core.requests.automaton import GrammarError
 
 I32 = NDArray[np.int32]
+MASK_US, TOKEN_US = 700, 90
+"""What they take: a report names a slot every second step or so."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class RuleAutomaton:
 
     def __init__(self, rule: Rule, vocab_size: int) -> None:
         self._rule, self._vocab_size, self._position = rule, vocab_size, 0
+        self.work_us = 0
+        """As if a mask took MASK_US, and a token TOKEN_US."""
 
     @property
     def is_complete(self) -> bool:
@@ -58,6 +62,7 @@ class RuleAutomaton:
         if self.is_complete or token % self._rule.modulus != self._position % self._rule.modulus:
             raise GrammarError(f"token {token} at position {self._position} breaks {self._rule}")
         self._position += 1
+        self.work_us += TOKEN_US
 
     def legal_drafts(self, drafts: I32) -> int:
         """How many of `drafts` may come."""
@@ -78,4 +83,5 @@ class RuleAutomaton:
                 tokens = tokens[tokens % self._rule.modulus == position % self._rule.modulus]
             bits = np.zeros(masks.shape[1] * 32, np.uint8)
             bits[tokens] = 1
+            self.work_us += MASK_US
             masks[number] = np.packbits(bits, bitorder="little").view(np.uint32)

@@ -38,6 +38,7 @@ class Checks:
         if node.core is None:
             return
         node.core.check_integrity()
+        self.ring.masks.looked_at(node.core)
         strangers = {key.frontend_instance for key in node.core.requests} - set(
             node.core.frontends.by_instance
         )

@@ -216,6 +216,7 @@ class WorkerNode(Node):
         used = check_untouched(self.steps.copier.open, changes, step, self.runner)
         poison(self.runner, changes)  # type: ignore[arg-type]
         self.pull_watch.applied(changes, used)
+        self.ring.masks.applied(core)
         self.watch.applied(self.message, changes, step)
         owners = self.runner.owners
         if isinstance(owners, BlockOwners):

@@ -16,6 +16,7 @@ from tests.simulation.ring.excuses import concerns_workers, may_lose, unexcused
 from tests.simulation.ring.faults import Faults
 from tests.simulation.ring.handoff_watch import Ledger
 from tests.simulation.ring.lease import SharedLease
+from tests.simulation.ring.mask_watch import MaskWatch
 from tests.simulation.ring.network import Network
 from tests.simulation.ring.nodes import FrontendNode, Node, RelayNode, SchedulerNode, WorkerNode
 from tests.simulation.ring.request import RingRequest
@@ -70,6 +71,7 @@ class Ring:
         """Rules that were broken where no error would have stopped the run."""
         self.checks = Checks(self)
         self.handoffs = Ledger(is_strict=all(concerns_workers(fault) for fault in plot.faults))
+        self.masks = MaskWatch()
         self.faults = Faults(self)
         self.lease = SharedLease(self.world)
         self.expected: Callable[[RingRequest], list[int]] = lru_cache(
@@ -136,6 +138,9 @@ class Ring:
             client.check()
             finding = unexcused(self.plot, client)
             assert not finding, finding
+        for node in self.schedulers:
+            self.masks.looked_at(node.core)
+        self.masks.check(is_calm=not (self.plot.faults or self.losses or self.num_poisoned))
         lost = [loss for loss in self.losses if not may_lose(self.plot, loss)]
         assert not lost, f"nothing excuses that these were computed again: {lost}"
         most = 2 * sum(planned.request.is_poison for planned in self.plot.requests)

@@ -41,6 +41,7 @@ class Ladder:
 
     def __init__(self, sets: list[set[int]], broken_at: int | None = None) -> None:
         self.sets, self.taken, self._broken_at = sets, list[int](), broken_at
+        self.work_us = 0
 
     @property
     def is_complete(self) -> bool:

@@ -129,6 +129,7 @@ class Note:
     """An automaton that allows anything, and notes what it takes."""
 
     is_complete = False
+    work_us = 0
 
     def __init__(self) -> None:
         self.taken: list[int] = []

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from worker_svc.core.requests.automaton import Automaton, GrammarError
 from worker_svc.core.requests.guarded import GuardedAutomaton
+from worker_svc.core.requests.mask_work import MaskWork
 from worker_svc.core.requests.masks import MaskedRow, Masks
 from worker_svc.core.requests.reasoning import ReasoningGuard
 
@@ -40,6 +41,7 @@ class GrammarTable:
         self._guards: dict[int, ReasoningGuard] = {}
         self._expected: set[int] = set()
         """Slots with a form."""
+        self.work = MaskWork()
         self._num_words = -(-vocab_size // 32)
 
     def expect(self, slot: int) -> None:
@@ -51,6 +53,7 @@ class GrammarTable:
         """Takes the slot's automaton, which is ready."""
         guard = self._guards.get(slot)
         self._automata[slot] = automaton if guard is None else GuardedAutomaton(guard, automaton)
+        self.work.begin(slot, automaton)
 
     def guard(self, slot: int, guard: ReasoningGuard) -> None:
         """The slot's reasoning is bounded, beside a form if one is expected."""
@@ -66,7 +69,9 @@ class GrammarTable:
     def clear(self, slot: int) -> None:
         """The slot's request is gone."""
         self.constrained[slot] = self.followed[slot] = False
-        self._automata.pop(slot, None)
+        automaton = self._automata.pop(slot, None)
+        if automaton is not None:
+            self.work.leave(slot, automaton)
         self._guards.pop(slot, None)
         self._expected.discard(slot)
 
@@ -98,6 +103,10 @@ class GrammarTable:
             for row, slot, number in columns
         ]
         return Masks(masked_rows, index, len(masked), self._num_words)
+
+    def take_work(self, ended: list[int]) -> list[tuple[int, int]]:
+        """What a report names of the automata's work; ended: slots whose requests end with it."""
+        return self.work.take(self._automata, ended)
 
     def advance(self, slot: int, tokens: list[int]) -> Advance:
         """Moves the slot's automaton over `tokens`, up to the one that completes its form."""

@@ -32,6 +32,7 @@ class Fixed:
 
     allowed: set[int]
     is_complete: bool = False
+    work_us: int = 0
 
     def advance(self, token: int) -> None:
         assert token in self.allowed
