@@ -78,22 +78,16 @@ def masks_are_charged_in_every_report(patch: Patch) -> None:
     patch.setattr(MaskWork, "take", take_and_keep)
 
 
-def masks_are_charged_to_the_next(patch: Patch) -> None:
-    """Q8: what a request left is named when its slot may be another's."""
-    begin = MaskWork.begin
+def masks_are_charged_to_another_slot(patch: Patch) -> None:
+    """Q8: work is named by its place among the automata, not by the slot."""
+    take = MaskWork.take
 
-    def begin_late(work: MaskWork, slot: int, automaton: Automaton) -> None:
-        work.left += late.pop(slot, [])
-        begin(work, slot, automaton)
+    def take_by_place(
+        work: MaskWork, automata: Mapping[int, Automaton], ended: Iterable[int]
+    ) -> list[tuple[int, int]]:
+        return [(place, work_us) for place, (_, work_us) in enumerate(take(work, automata, ended))]
 
-    def leave_late(work: MaskWork, slot: int, automaton: Automaton) -> None:
-        left_us = automaton.work_us - work.reported.pop(slot)
-        if left_us:
-            late[slot] = [(slot, left_us)]
-
-    late: dict[int, list[tuple[int, int]]] = {}
-    patch.setattr(MaskWork, "begin", begin_late)
-    patch.setattr(MaskWork, "leave", leave_late)
+    patch.setattr(MaskWork, "take", take_by_place)
 
 
 # -- of the scheduler's steps --

@@ -32,9 +32,9 @@ HUNTS = [
     in_rings(mutants.old_attempts_are_believed, "stopped"),
     in_rings(mutants.limits_end_what_was_accepted, "pressed"),
     in_rings(mutants.masks_are_charged_to_nobody, "calm"),
-    in_rings(mutants.masks_of_a_replay_are_charged, "one"),
+    in_rings(mutants.masks_of_a_replay_are_charged, "rolling"),
     in_rings(mutants.masks_are_charged_in_every_report, "calm"),
-    in_rings(mutants.masks_are_charged_to_the_next, "calm"),
+    in_rings(mutants.masks_are_charged_to_another_slot, "calm"),
 ]
 
 
