@@ -26,7 +26,7 @@ def _measured(
     """Counts the CPU time of a method as work. The library works in the thread that calls it."""
 
     @wraps(method)
-    def measured(automaton: MatcherAutomaton, *args: P.args, **kwargs: P.kwargs) -> T:
+    def measured(automaton: MatcherAutomaton, /, *args: P.args, **kwargs: P.kwargs) -> T:
         began_ns = time.thread_time_ns()
         try:
             return method(automaton, *args, **kwargs)
