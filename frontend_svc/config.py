@@ -132,11 +132,15 @@ class FrontendSettings(MetricsSettings, FormSettings):
     """Most gRPC connections open at one time; 0: the other quarter."""
     trusted_proxies: Annotated[str, AfterValidator(_check_networks)] = ""
     """Addresses and networks of gateways, joined by commas: their connections are not counted by address. Any other
-    IPv4 address, or /64 of IPv6, has 1,024 connections over HTTP and 64 over gRPC at most."""
+    IPv4 address, or /64 of IPv6, has 1,024 connections over HTTP and 64 over gRPC at most. With IPv6 all pods of a
+    node may share one /64: name the pods' network here where many clients are pods."""
     memory_limit_bytes: Annotated[int, Field(ge=0)] = 0
     """Most bytes of memory that this process may have: above 70 % it takes no new connection, above 85 % it ends its
     calls and then itself, to be started again. 0: the limit of its memory cgroup; without one it is not watched."""
-    max_body_bytes_at_once: Annotated[int, Field(ge=1 << 20)] = 256 << 20
+    bans_file: Path | None = None
+    """File in which a frontend that serves gRPC and ends for want of memory leaves the addresses that had filled it, so
+    that the process after it refuses them for the rest of 30 s. Unset: they are forgotten."""
+    max_body_bytes_at_once: Annotated[int, Field(ge=1 << 20)] = 128 << 20
     """Most bytes of HTTP request bodies that may be on their way at one time; further ones are refused."""
     reasoning_parser: str = "auto"
     """How the model writes its reasoning, e.g. qwen3; auto: as its template and vocabulary show, none: not at all."""
@@ -177,7 +181,7 @@ class FrontendSettings(MetricsSettings, FormSettings):
     included."""
     max_open_requests: Annotated[int, Field(ge=1)] = Limits.max_open_requests
     """Most requests open at one time; further ones are refused."""
-    max_open_bytes: Annotated[int, Field(ge=1 << 20)] = 512 << 20
+    max_open_bytes: Annotated[int, Field(ge=1 << 20)] = 256 << 20
     """Most bytes that prompts, block names, forms and allowed tokens of open requests may hold; further ones are
     refused."""
     max_backlog_tokens: Annotated[int, Field(ge=1)] = Limits.max_backlog_tokens

@@ -20,6 +20,7 @@ from frontend_svc.api.page.board_stream import BoardStream
 from frontend_svc.api.page.page import WebPage
 from frontend_svc.api.vllm import faces
 from frontend_svc.config import FrontendSettings
+from frontend_svc.guard.ban_file import BanFile
 from frontend_svc.guard.guard import Guard
 from frontend_svc.guard.memory import Memory, find_memory
 from frontend_svc.guard.port import Port
@@ -172,7 +173,9 @@ class Frontend:
         if self._grpc is None or sys.platform != "linux":
             return None
         shedding = Shedding(GrpcBounds.max_per_address, self._settings.proxies)
-        return Port(PortSockets(self.grpc_port), shedding, self.metrics.on_connection_refused)
+        file = self._settings.bans_file
+        bans = BanFile(file) if file is not None else None
+        return Port(PortSockets(self.grpc_port), shedding, self.metrics.on_connection_refused, bans)
 
     async def _end_for_memory(self, leave: Callable[[int], None]) -> None:
         """Ends each call with its terminal event, has the scheduler free what it holds, and leaves (Z5)."""

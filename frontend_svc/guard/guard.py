@@ -69,6 +69,8 @@ class Guard:
         self._port = port
         if self._memory is not None:
             self._check_room(self._memory)
+        if port is not None:
+            port.begin(time.monotonic())
         if self._memory is not None or port is not None:
             self._thread.start()
 
@@ -93,6 +95,8 @@ class Guard:
         if self.level is Level.LAST and not self._last_s:
             self._last_s = now
             self._on_last()
+            if self._port is not None:
+                self._port.end(now)
         if self._last_s and (now - self._last_s > LAST_S or self.share > KILL_SHARE):
             self._leave(SHORT_OF_MEMORY_STATUS)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 
+from frontend_svc.guard.ban_file import BanFile
 from frontend_svc.guard.packet_filter import Filter
-from frontend_svc.guard.shedding import Shedding
+from frontend_svc.guard.shedding import BAN_S, Shedding
 from frontend_svc.guard.sockets import PortSockets
 
+log = logging.getLogger(__name__)
 MARK_S = 0.5
 """Between two marks of how much each connection has brought."""
 
@@ -15,12 +19,34 @@ MARK_S = 0.5
 class Port:
     """Belongs to the guard's thread."""
 
-    def __init__(self, sockets: PortSockets, shedding: Shedding, on_ended: Callable[[str], None]) -> None:
-        """on_ended: is told of each connection that was ended, with the reason."""
+    def __init__(
+        self,
+        sockets: PortSockets,
+        shedding: Shedding,
+        on_ended: Callable[[str], None],
+        bans: BanFile | None = None,
+    ) -> None:
+        """on_ended: is told of each connection that was ended, with the reason. bans: where a process finds whom the
+        one before it had banned; None: nowhere."""
         self._sockets, self._shedding, self._on_ended = sockets, shedding, on_ended
+        self._bans = bans
         self._was_shut = False
         self._filter: Filter | None = None
         self._next_mark_s = 0.0
+
+    def begin(self, now: float) -> None:
+        """Bans whom the process before this one had banned. The port listens already."""
+        left_s = self._bans.read(time.time(), BAN_S) if self._bans is not None else {}
+        if left_s:
+            log.warning("%d clients that filled the memory of the process before stay out", len(left_s))
+            self._shedding.ban(left_s, now)
+            self._sockets.look()  # which finds out who listens
+            self._admit(self._shedding.filter_for(now, is_shut=False))
+
+    def end(self, now: float) -> None:
+        """Leaves the bans to the next process."""
+        if self._bans is not None:
+            self._bans.write(self._shedding.left_s(now), time.time())
 
     def look(self, now: float, *, is_shut: bool, is_rising: bool) -> None:
         """One look at the connections. is_shut: no new one is taken. is_rising: memory is short and still rises."""

@@ -34,6 +34,16 @@ class Shedding:
     _banned: dict[str, float] = field(default_factory=dict)
     """Until when each client opens no connection, the newest last."""
 
+    def left_s(self, now: float) -> dict[str, float]:
+        """Seconds for which each client stays banned, the newest ban last."""
+        return {client: until - now for client, until in self._banned.items() if until > now}
+
+    def ban(self, left_s: Mapping[str, float], now: float) -> None:
+        """Bans clients for so many seconds."""
+        for client, seconds in left_s.items():
+            self._banned.pop(client, None)
+            self._banned[client] = now + seconds
+
     def mark(self, connections: Sequence[Connection]) -> None:
         """Has what comes later count as brought lately."""
         self._marks.append({each.inode: each.received_bytes for each in connections})
@@ -42,7 +52,8 @@ class Shedding:
         self, connections: Sequence[Connection], now: float, *, is_shut: bool, is_rising: bool
     ) -> list[tuple[Connection, str]]:
         """Connections that end, with the reason. is_shut: for want of memory no new one is taken. is_rising: memory is
-        short and still rises: the heaviest that are no trusted proxy's end for it, and their clients are banned."""
+        short and still rises: the heaviest that are no trusted proxy's end for it, and their clients are banned. What
+        a banned client has opened all the same, where the kernel drops no packets or not yet, ends too."""
         by_inode = {each.inode: each for each in connections}
         before = self._known
         self._known = {inode: None for inode in before if inode in by_inode}
@@ -54,10 +65,13 @@ class Shedding:
                 ends[inode] = "address"
         if is_shut:
             ends |= {inode: "memory" for inode in by_inode if inode not in before}
+        if self._banned:
+            new = (each for inode, each in by_inode.items() if inode not in before)
+            ends |= {each.inode: "memory" for each in new if client_of(each.host) in self._banned}
         if is_rising:
             heavy = heaviest(self._brought([each for each in connections if not self.proxies.has(each.host)]))
             ends |= dict.fromkeys(heavy, "memory")
-            self._ban([by_inode[inode].host for inode in heavy], now + BAN_S)
+            self.ban({client_of(by_inode[inode].host): BAN_S for inode in heavy}, now)
         for inode in ends:
             del self._known[inode]
         return [(by_inode[inode], reason) for inode, reason in ends.items()]
@@ -70,11 +84,6 @@ class Shedding:
             return None
         self._banned = {client: until for client, until in self._banned.items() if until > now}
         return drop_clients(list(self._banned)[-MAX_CLIENTS:]) if self._banned else None
-
-    def _ban(self, hosts: Sequence[str], until: float) -> None:
-        for client in map(client_of, hosts):
-            self._banned.pop(client, None)
-            self._banned[client] = until
 
     def _brought(self, connections: Sequence[Connection]) -> dict[int, int]:
         """What each has sent since the oldest mark."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import httpx
 import jsonschema
@@ -79,6 +80,30 @@ def test_workers_that_go_end_their_requests_first(cluster: Cluster, monkeypatch:
     assert settings_of(worker, cluster, monkeypatch).drain_time_s >= 60
 
 
+def scalers_of(cluster: Cluster, kind: str) -> list[dict[str, Any]]:
+    """Autoscalers of what is of a kind."""
+    scalers = cluster.of_kind("HorizontalPodAutoscaler", "ScaledObject")
+    return [each for each in scalers if each["spec"]["scaleTargetRef"]["kind"] == kind]
+
+
+@only("hpa")
+def test_each_deployment_of_frontends_has_an_autoscaler_of_its_own(cluster: Cluster) -> None:
+    """What comes to the gRPC port starts no pods for HTTP, and the other way round."""
+    frontends = [each for each in cluster.of_kind("Deployment") if "-frontend" in each["metadata"]["name"]]
+    scalers = {
+        each["spec"]["scaleTargetRef"]["name"]: each["spec"] for each in scalers_of(cluster, "Deployment")
+    }
+    assert sorted(scalers) == sorted(each["metadata"]["name"] for each in frontends)
+    assert {"signalbox-frontend", "signalbox-frontend-grpc"} <= scalers.keys()
+    for deployment in frontends:
+        assert "replicas" not in deployment["spec"], "applied again they would undo what was scaled"
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        spec = scalers[deployment["metadata"]["name"]]
+        (metric,) = spec["metrics"]
+        assert metric["resource"]["name"] in container["resources"]["requests"], "a share of nothing"
+        assert 2 <= spec["minReplicas"] < spec["maxReplicas"]
+
+
 @pytest.mark.parametrize("component", ["hpa", "keda"], indirect=True)
 def test_an_autoscaler_has_the_number_of_workers_to_itself(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
@@ -86,7 +111,7 @@ def test_an_autoscaler_has_the_number_of_workers_to_itself(
     """Manifests that are applied again do not undo it, and whoever goes drains first."""
     workers = cluster.find("StatefulSet", "signalbox-worker")
     assert "replicas" not in workers["spec"]
-    (scaler,) = cluster.of_kind("HorizontalPodAutoscaler", "ScaledObject")
+    (scaler,) = scalers_of(cluster, "StatefulSet")
     target = scaler["spec"]["scaleTargetRef"]
     assert {name: target[name] for name in ("apiVersion", "kind", "name")} == {
         "apiVersion": workers["apiVersion"],
@@ -109,7 +134,7 @@ def test_keda_asks_for_metrics_that_the_scheduler_has(cluster: Cluster) -> None:
 
 @only("hpa")
 def test_the_adapter_in_the_documents_makes_what_the_autoscaler_reads(cluster: Cluster) -> None:
-    (scaler,) = cluster.of_kind("HorizontalPodAutoscaler")
+    (scaler,) = scalers_of(cluster, "StatefulSet")
     text = (Path(__file__).parents[2] / "docs/operations.md").read_text()
     for metric in scaler["spec"]["metrics"]:
         assert f"as: {metric['external']['metric']['name']}" in text

@@ -36,6 +36,9 @@ class Ring:
     """host:port of the second scheduler; None: there is none."""
     lease: Path | None = None
     """File that the scheduler that leads has locked; to be set when there is a second one."""
+    bans: Path | None = None
+    """Directory in which frontends that serve gRPC leave whom they have banned to the process after them; None: they
+    leave nothing."""
     scheduler_flags: tuple[str, ...] = ()
     worker_flags: tuple[str, ...] = ()
     further_names: tuple[str, ...] = ()
@@ -121,7 +124,13 @@ class Ring:
         frontends = [self._frontend(name, metrics, http=self.http, grpc=grpc) for name in self.frontend_names]
         frontends += [
             self._frontend(
-                name, metrics, http="", grpc=self.grpc, health=at, memory_limit_bytes=self._grpc_memory
+                name,
+                metrics,
+                http="",
+                grpc=self.grpc,
+                health=at,
+                memory_limit_bytes=self._grpc_memory,
+                bans_file=None if self.bans is None else self.bans / f"{name}.bans",
             )
             for name, at in self.grpc_probes.items()
         ]

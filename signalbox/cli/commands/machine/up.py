@@ -222,7 +222,7 @@ def run(args: argparse.Namespace) -> int:
     logs = LogDir(args.log_dir)
     if ring.standby is not None:
         logs.check_lease()
-    ring = replace(ring, lease=logs.lease)
+    ring = replace(ring, lease=logs.lease, bans=logs.path.absolute())
     supervisor = Supervisor(ring.stages(), logs.path, warn)
     with registered(_describe(ring, logs.path)):
         status = asyncio.run(BringUp(ring, supervisor, _wants_proof(args, ring)).run())
