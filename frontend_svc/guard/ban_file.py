@@ -13,7 +13,7 @@ from frontend_svc.guard.packet_filter import MAX_CLIENTS
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 16 << 10
-"""Of the file: more than MAX_CLIENTS take."""
+"""Most bytes of the file that are read: more than MAX_CLIENTS take."""
 
 
 class BanFile:
