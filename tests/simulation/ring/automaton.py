@@ -51,6 +51,8 @@ class RuleAutomaton:
         self._rule, self._vocab_size, self._position = rule, vocab_size, 0
         self.work_us = 0
         """As if a mask took MASK_US, and a token TOKEN_US."""
+        self.replay_us: int | None = None
+        """What it had worked when its first mask was asked for: of output of earlier attempts. None: none was."""
 
     @property
     def is_complete(self) -> bool:
@@ -76,6 +78,8 @@ class RuleAutomaton:
 
     def fill(self, drafts: I32, masks: NDArray[np.uint32]) -> None:
         """Fills `masks` for the next positions."""
+        if self.replay_us is None:
+            self.replay_us = self.work_us
         for number in range(1 + len(drafts)):
             position = self._position + number
             tokens = np.arange(self._vocab_size)

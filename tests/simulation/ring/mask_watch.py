@@ -11,13 +11,15 @@ from signalbox.v1 import scheduler_pb2
 from tests.simulation.ring.automaton import MASK_US
 from worker_svc.core.worker_core import WorkerCore
 
+MOST_DRAFTS = 8
+
 
 class MaskWatch:
     """What all workers of a ring have worked, and all schedulers charged, by tenant."""
 
     def __init__(self) -> None:
-        self._automata: dict[int, tuple[str, int, Any]] = {}
-        """By id: whose it is, what it had worked when it was met, and itself."""
+        self._automata: dict[int, tuple[str, Any]] = {}
+        """By id: whose it is, and itself."""
         self._charged: dict[int, tuple[Scheduler, dict[str, float]]] = {}
 
     def applied(self, core: WorkerCore) -> None:
@@ -26,18 +28,20 @@ class MaskWatch:
             meta = core.table.metas[slot]
             if id(automaton) not in self._automata and meta:
                 tenant = scheduler_pb2.RequestMeta.FromString(meta).tenant
-                self._automata[id(automaton)] = tenant, automaton.work_us, automaton
+                self._automata[id(automaton)] = tenant, automaton
 
     def looked_at(self, core: Scheduler | None) -> None:
         """A scheduler has done something; None: it does not lead."""
         if core is not None and core.queues.mask_seconds.by_tenant:
             self._charged[id(core)] = core, core.queues.mask_seconds.by_tenant
 
-    def check(self, *, is_calm: bool) -> None:
-        """All is over. is_calm: no link has failed, and no process has ended."""
+    def check(self, *, is_calm: bool, num_leaving: int) -> None:
+        """All is over. is_calm: no link has failed, and no process has ended. num_leaving: requests whose clients may
+        have left."""
         worked, charged = Counter[str](), defaultdict[str, float](float)
-        for tenant, before_us, automaton in self._automata.values():
-            worked[tenant] += automaton.work_us - before_us
+        for tenant, automaton in self._automata.values():
+            if (form := getattr(automaton, "_form", automaton)) is not None and form.replay_us is not None:
+                worked[tenant] += form.work_us - form.replay_us
         for _, by_tenant in self._charged.values():
             for tenant, seconds in by_tenant.items():
                 charged[tenant] += 1e6 * seconds
@@ -45,8 +49,8 @@ class MaskWatch:
             assert charged[tenant] <= worked[tenant] + 0.5, (
                 f"{tenant!r} is charged {charged}, of {worked} (Q8)"
             )
-            # A mask may be in the making when its request goes.
-            least = worked[tenant] - 2 * MASK_US
+            # Masks may be in the making when their request goes.
+            least = worked[tenant] - MASK_US * (1 + MOST_DRAFTS) * num_leaving - 0.5
             assert not is_calm or charged[tenant] >= least, (
                 f"{tenant!r} is charged {charged}, of {worked} (Q7)"
             )

@@ -140,7 +140,10 @@ class Ring:
             assert not finding, finding
         for node in self.schedulers:
             self.masks.looked_at(node.core)
-        self.masks.check(is_calm=not (self.plot.faults or self.losses or self.num_poisoned))
+        self.masks.check(
+            is_calm=not (self.plot.faults or self.losses or self.num_poisoned),
+            num_leaving=sum(planned.request.leaves_after_s is not None for planned in self.plot.requests),
+        )
         lost = [loss for loss in self.losses if not may_lose(self.plot, loss)]
         assert not lost, f"nothing excuses that these were computed again: {lost}"
         most = 2 * sum(planned.request.is_poison for planned in self.plot.requests)
