@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,7 +28,7 @@ from signalbox.errors import UnavailableError
 from tests.ports import free_ports
 
 LIMIT_BYTES = 512 << 20
-"""Of memory for the frontend of gRPC: that of the overlay cpu-demo."""
+"""Of memory for the frontend of gRPC: half of what the manifests give it."""
 STEP_MS = 20
 PROMPT, OUTPUT_TOKENS = [5, 6, 7], 8
 CALL_S = 5.0
@@ -86,8 +87,8 @@ class ApartRing(Ring):
         ]
 
 
-def make_ring(limit_bytes: int, cgroup: Path | None = None) -> ApartRing:
-    """A ring on free ports, with a simulated model."""
+def make_ring(limit_bytes: int, cgroup: Path | None = None, bans: Path | None = None) -> ApartRing:
+    """A ring on free ports, with a simulated model. bans: directory for `Ring.bans`."""
     scheduler, http, grpc, worker, health, metrics, *_ = (f"127.0.0.1:{port}" for port in free_ports(6 + 4))
     return ApartRing(
         model=DEMO_MODEL,
@@ -101,6 +102,7 @@ def make_ring(limit_bytes: int, cgroup: Path | None = None) -> ApartRing:
         frontend_flags=() if cgroup is not None else (f"--memory-limit-bytes={limit_bytes}",),
         first_metrics=metrics,
         cgroup=cgroup,
+        bans=bans,
     )
 
 
@@ -263,7 +265,8 @@ def main() -> int:
     parser.add_argument("--only", choices=FLOODS, action="append", help="these floods")
     args = parser.parse_args()
     cgroup = make_cgroup(LIMIT_BYTES) if args.cgroup else None
-    ring = make_ring(LIMIT_BYTES, cgroup)
+    bans = tempfile.TemporaryDirectory()
+    ring = make_ring(LIMIT_BYTES, cgroup, Path(bans.name))
 
     async def work() -> bool:
         return await compare(ring, args.seconds, args.calls, args.only or list(FLOODS))
@@ -274,6 +277,7 @@ def main() -> int:
             print(f"killed by the kernel: {num_killed(cgroup)}")
             is_good &= num_killed(cgroup) == 0
     finally:
+        bans.cleanup()
         if cgroup is not None:
             cgroup.rmdir()
     return 0 if is_good else 1
