@@ -1,12 +1,16 @@
-"""`python -m scheduler_svc`, also installed as `scheduler-svc`."""
+"""`scheduler-svc`, or `python -P -m scheduler_svc`."""
 
-from scheduler_svc.config import SchedulerSettings
-from scheduler_svc.server import serve
-from signalbox.runtime import process
+from signalbox.runtime.start import interpreter
 
 
 def main() -> None:
     """Runs the scheduler service."""
+    interpreter.leave_working_directory()
+
+    from scheduler_svc.config import SchedulerSettings  # noqa: PLC0415
+    from scheduler_svc.server import serve  # noqa: PLC0415
+    from signalbox.runtime import process  # noqa: PLC0415
+
     process.run("scheduler", SchedulerSettings, serve)
 
 

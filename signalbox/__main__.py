@@ -1,5 +1,14 @@
 """`python -m signalbox` is the command line."""
 
-from signalbox.cli.main import main
+from signalbox.runtime.start import interpreter
 
-raise SystemExit(main())
+
+def run() -> int:
+    """Runs the command that the process was started with; the exit status."""
+    interpreter.leave_working_directory()
+    from signalbox.cli.main import main  # noqa: PLC0415
+
+    return main()
+
+
+raise SystemExit(run())

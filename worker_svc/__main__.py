@@ -1,21 +1,16 @@
-"""`python -m worker_svc`, also installed as `worker-svc`."""
+"""`worker-svc`, or `python -P -m worker_svc`."""
+
+from __future__ import annotations
 
 import os
-
-from signalbox.runtime.cores import spin_count
-
-# Threads of the model wait for the next parallel region of a step for 20 to 150 us, under a quota for less, and then
-# sleep: on a small machine the event loops of the services need the cores. Read by OpenMP when it is loaded, so before
-# anything imports torch.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("GOMP_SPINCOUNT", spin_count())
-
 import sys
+from typing import TYPE_CHECKING
 
-from signalbox.runtime import process
-from worker_svc.config import WorkerSettings
-from worker_svc.guardian.guarded import GuardedService, Serve
-from worker_svc.ranks.place import place_of
+from signalbox.runtime.start import interpreter
+
+if TYPE_CHECKING:
+    from worker_svc.config import WorkerSettings
+    from worker_svc.guardian.guarded import Serve
 
 SWITCH_S = 20e-6
 """The step thread asks for the interpreter after every kernel; the event loop's work is in slices longer than a kernel,
@@ -24,6 +19,14 @@ which Python's own 5 ms would let pass."""
 
 def main() -> None:
     """Runs the worker service."""
+    interpreter.leave_working_directory()
+    _tell_openmp()
+
+    from signalbox.runtime import process  # noqa: PLC0415
+    from worker_svc.config import WorkerSettings  # noqa: PLC0415
+    from worker_svc.guardian.guarded import GuardedService  # noqa: PLC0415
+    from worker_svc.ranks.place import place_of  # noqa: PLC0415
+
     sys.setswitchinterval(SWITCH_S)
     service = GuardedService(_load)
 
@@ -44,6 +47,16 @@ def main() -> None:
         service.prepare(settings)
 
     process.run("worker", WorkerSettings, service.serve, prepare)
+
+
+def _tell_openmp() -> None:
+    """Threads of the model wait for the next parallel region of a step for 20 to 150 us, under a quota for less, and
+    then sleep: on a small machine the event loops of the services need the cores. OpenMP reads it when it is loaded, so
+    before anything imports torch."""
+    from signalbox.runtime.cores import spin_count  # noqa: PLC0415
+
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", spin_count())
 
 
 def _load() -> Serve:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 import sys
 from collections.abc import Mapping, Sequence
+from errno import EDQUOT, ENOSPC
 from importlib import import_module
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from signalbox import __version__
 from signalbox.cli.identity import take_identity
 from signalbox.errors import SignalboxError, StartupError
 from signalbox.runtime.removed import refusal, refuse_command
+from signalbox.runtime.start import streams
 
 
 class Command(NamedTuple):
@@ -63,14 +65,13 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status; what goes wrong becomes one sentence on stderr."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    streams.open_missing()
+    streams.show_any_text()
     try:
-        refuse_command(arguments)
-        parser, commands = make_parsers(arguments)
-        args, unknown = parser.parse_known_args(arguments)
-        if unknown:
-            refuse_unknown(commands[args.command], unknown[0])
-        take_identity(args)
-        return int(args.run(args))
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()
     except SignalboxError as error:
         print(f"signalbox: {error.message}", file=sys.stderr)
         return 1
@@ -78,8 +79,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone (`| head`); a second failure at exit has to stay silent.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.silence_stdout()
         return 1
+    except OSError as error:
+        print(f"signalbox: {_sentence(error)}", file=sys.stderr)
+        streams.silence_stdout()
+        return 1
+
+
+def _run(arguments: Sequence[str]) -> int:
+    refuse_command(arguments)
+    parser, commands = make_parsers(arguments)
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        refuse_unknown(commands[args.command], unknown[0])
+    take_identity(args)
+    return int(args.run(args))
+
+
+def _sentence(error: OSError) -> str:
+    """What the system refuses, and where."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return "the working directory has been removed; change to one that is there"
+    where = f"{error.filename}: " if error.filename else ""
+    hint = "; make room, or set TMPDIR to another disk" if error.errno in {ENOSPC, EDQUOT} else ""
+    return f"{where}{error.strerror or error}{hint}"
 
 
 def make_parser(arguments: Sequence[str]) -> argparse.ArgumentParser:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from signalbox.grammar.form import MAX_FORM_BYTES, Form, FormError
 from signalbox.grammar.limits import FormLimits
+from signalbox.runtime.start.interpreter import module_command
 
 MAX_VERDICTS = 256
 CPU_S = 2.0
@@ -35,7 +35,7 @@ class Vetter:
         eos_token_ids: Sequence[int] = (),
     ) -> None:
         """tokenizer: path of tokenizer.json; vocab_size and eos_token_ids as in `compilation.load_tokenizer`."""
-        self._command = [sys.executable, "-m", "signalbox.grammar.vetter", str(tokenizer)]
+        self._command = module_command("signalbox.grammar.vetter", str(tokenizer))
         self._command += [f"--cpu-s={CPU_S}", f"--wall-s={WALL_S}"]
         self._command.append("--limits=" + ",".join(map(str, astuple(limits))))
         if vocab_size is not None:

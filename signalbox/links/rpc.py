@@ -55,6 +55,8 @@ _COMMON: list[tuple[str, Any]] = [
 _CLIENT: list[tuple[str, Any]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # The machine's proxy is for addresses outside: it reaches neither loopback nor the ring.
+    ("grpc.enable_http_proxy", 0),
     # Each link is one stream of its own; sharing sockets between channels would couple them.
     ("grpc.use_local_subchannel_pool", 1),
 ]

@@ -6,14 +6,16 @@ import asyncio
 import ctypes
 import gc
 import os
+import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from signalbox.errors import LeaseLostError, StartupError
 from signalbox.runtime import config, logs
+from signalbox.runtime.start import streams
 
 S = TypeVar("S", bound=config.Settings)
 PARENT = "SIGNALBOX_PARENT_PID"
@@ -23,6 +25,8 @@ SHORT_OF_MEMORY_STATUS = 75
 whoever started it starts it again."""
 MEMORY_ENDS = "SIGNALBOX_MEMORY_ENDS"
 """Environment variable by which whoever starts a service again says how often it has ended so."""
+MOST_FILES = 4096
+"""Open files that a service asks for; whoever starts it may allow it more."""
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -40,6 +44,8 @@ def run(
     service cannot start.
     """
     die_with_parent()
+    streams.open_missing()
+    raise_file_limit()
     level = os.environ.get("SIGNALBOX_LOG_LEVEL", "INFO")
     logs.set_up(name, level)
     try:
@@ -59,6 +65,16 @@ async def _until_stopped(settings: S, serve: Callable[[S, asyncio.Event], Awaita
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await serve(settings, stop)
+
+
+def raise_file_limit() -> None:
+    """Raises the limit of open files, which shells set low for programs that cannot have many, towards `MOST_FILES`:
+    each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextmanager

@@ -36,6 +36,9 @@ from signalbox.telemetry.trace_context import TraceContext
 
 SDK_QUEUE = 2048
 """Spans that the SDK's own queue takes unless OTEL_BSP_MAX_QUEUE_SIZE says otherwise."""
+NO_PROXY = ("no_proxy", "no_grpc_proxy")
+"""Variables with hosts that are reached directly; where gRPC finds the second one it does not read the first."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SCOPE = InstrumentationScope("signalbox", __version__, SCHEMA_URL)
 
 
@@ -101,6 +104,7 @@ class OtlpSink:
 
 
 def _make_exporter(protocol: str) -> SpanExporter:
+    _reach_this_machine_directly()
     # Only the one that is wanted: each brings a transport of its own.
     if protocol == HTTP:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
@@ -111,6 +115,15 @@ def _make_exporter(protocol: str) -> SpanExporter:
     )
 
     return GrpcSpanExporter()
+
+
+def _reach_this_machine_directly() -> None:
+    """Adds loopback to the hosts that exporters reach without the machine's proxy; a collector elsewhere may be behind
+    it."""
+    for name in NO_PROXY:
+        hosts = os.environ.get(name) or os.environ.get(name.upper())
+        if name == NO_PROXY[0] or name in os.environ:
+            os.environ[name] = ",".join(filter(None, (hosts, *LOOPBACK)))
 
 
 class _CountingExporter(SpanExporter):

@@ -78,3 +78,21 @@ def test_over_grpc(receiver: Receiver) -> None:
     with environment(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint):
         assert send("over grpc").num_exported == 1
     assert named(receiver, "over grpc").links == [(f"{7:032x}", f"{9:016x}")]
+
+
+@pytest.mark.parametrize("outside", ["", "collector.example"])
+def test_a_collector_on_this_machine_is_not_dialled_through_the_machine_s_proxy(
+    over_http: str, receiver: Receiver, outside: str
+) -> None:
+    """outside: whom the machine's own settings reach without it."""
+    names = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
+    proxies = dict.fromkeys(names, "http://127.0.0.1:9")
+    proxies |= dict.fromkeys(("no_proxy", "no_grpc_proxy"), outside)
+    with environment(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint, **proxies):
+        assert send(f"grpc past a proxy {outside}").num_exported == 1
+    with environment(
+        OTEL_EXPORTER_OTLP_ENDPOINT=over_http, OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf", **proxies
+    ):
+        assert send(f"http past a proxy {outside}").num_exported == 1
+    for transport in ("grpc", "http"):
+        assert named(receiver, f"{transport} past a proxy {outside}").links

@@ -65,6 +65,8 @@ def order_of(given: Mapping[str, Any], zygote: Zygote) -> Order | None:
     command, death_signal = [os.fsdecode(word) for word in given["args"]], 0
     if command[:2] == ["setpriv", "--pdeathsig"]:
         death_signal, command = int(signal.Signals[f"SIG{command[2]}"]), command[3:]
+    if command[1:2] == ["-P"]:  # what the zygote has imported did not come from a working directory of theirs
+        del command[1]
     if command[:2] != [sys.executable, "-m"] or command[2].partition(".")[0] not in PACKAGES:
         return None
     variables = os.environ if given["env"] is None else given["env"]

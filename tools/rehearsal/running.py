@@ -78,7 +78,9 @@ class Running:
         if "grpc" not in probe:
             raise RehearsalError(f"the {kind} of {self.pod.name} is neither a gRPC probe nor one over HTTP")
         request = health_pb2.HealthCheckRequest(service=probe["grpc"].get("service", ""))
-        with grpc.insecure_channel(f"{self.pod.address}:{probe['grpc']['port']}") as channel:
+        with grpc.insecure_channel(
+            f"{self.pod.address}:{probe['grpc']['port']}", options=[("grpc.enable_http_proxy", 0)]
+        ) as channel:
             try:
                 answer = health_pb2_grpc.HealthStub(channel).Check(
                     request, timeout=probe.get("timeoutSeconds", 1)

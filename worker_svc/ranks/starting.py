@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 
 from signalbox.errors import StartupError
 from signalbox.links.tls.identity import ours
+from signalbox.runtime.start.interpreter import module_command
 from signalbox.v1 import ranks_pb2
 from worker_svc.config import WorkerSettings
 from worker_svc.ranks.joining import JOIN_S, SAYS, TOLD, Gathering, listen
@@ -138,7 +138,7 @@ def _start(
     fds = [theirs.fileno(), *([] if memory_fd is None else [memory_fd])]
     with contextlib.closing(theirs):
         process = subprocess.Popen(
-            [sys.executable, "-m", "worker_svc.ranks", *map(str, fds)],
+            module_command("worker_svc.ranks", *map(str, fds)),
             pass_fds=fds,
             stdin=subprocess.DEVNULL,
             # A terminal's interrupt is for rank 0, which ends the others once requests have ended.

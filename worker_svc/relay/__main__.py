@@ -1,4 +1,4 @@
-"""`python -m worker_svc.relay`."""
+"""`python -P -m worker_svc.relay`."""
 
 from signalbox.runtime import process
 from worker_svc.relay.config import RelaySettings

@@ -15,7 +15,7 @@ class RelaySettings(MetricsSettings):
     """A relay of signalbox: workers dial it as their scheduler, and their reports and deltas travel together."""
 
     model_config = SettingsConfigDict(
-        env_prefix="SIGNALBOX_RELAY_", cli_prog_name="python -m worker_svc.relay"
+        env_prefix="SIGNALBOX_RELAY_", cli_prog_name="python -P -m worker_svc.relay"
     )
 
     scheduler: str = "127.0.0.1:7300"

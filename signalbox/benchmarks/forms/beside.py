@@ -90,7 +90,7 @@ def bearer(key: str) -> dict[str, str]:
 
 async def run(args: argparse.Namespace) -> None:
     """Both phases, twice."""
-    async with httpx.AsyncClient(base_url=args.url, timeout=120) as http:
+    async with httpx.AsyncClient(base_url=args.url, timeout=120, trust_env=False) as http:
         for is_hostile in (False, True, False, True):
             print(await measure(http, args, is_hostile=is_hostile), flush=True)
 

@@ -19,7 +19,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ from signalbox.benchmarks.scheduler.workers import (
 )
 from signalbox.links import rpc
 from signalbox.protocol.hash_chain import HASH_BYTES
+from signalbox.runtime.start.interpreter import module_command
 from signalbox.v1 import generation_pb2, scheduler_pb2, scheduler_pb2_grpc
 
 SETTLE_STEPS = 50
@@ -201,7 +201,7 @@ def run(setting: Setting) -> Line:
     ]
     flags.append("--just-in-time-steps" if setting.just_in_time else "--no-just-in-time-steps")
     environment = os.environ | {"SIGNALBOX_LOG_LEVEL": "ERROR"}
-    service = subprocess.Popen([sys.executable, "-m", "scheduler_svc", *flags], env=environment)
+    service = subprocess.Popen(module_command("scheduler_svc", *flags), env=environment)
     try:
         return asyncio.run(Bench(setting, service.pid).run(address))
     except TimeoutError:

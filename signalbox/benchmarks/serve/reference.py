@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from signalbox.benchmarks.load.summary import Figures
 from signalbox.errors import InternalError
+from signalbox.runtime.start.interpreter import module_command
 
 MODULE = "signalbox.benchmarks.runner.reference"
 
@@ -74,7 +74,7 @@ class Reference:
 
 def measure(model: Path, shapes: list[Shape], *, dtype: str, threads: int, repeat: int) -> Reference:
     """Runs the reference in a process of the worker's package. Raises InternalError when it fails."""
-    command = [sys.executable, "-m", MODULE, f"--model={model}", f"--dtype={dtype}", f"--threads={threads}"]
+    command = module_command(MODULE, f"--model={model}", f"--dtype={dtype}", f"--threads={threads}")
     command += [f"--prompt-tokens={shapes[0].prompt_tokens}", f"--output-tokens={shapes[0].output_tokens}"]
     command += [f"--repeat={repeat}", "--streams", *(str(shape.streams) for shape in shapes)]
     environment = {"OMP_WAIT_POLICY": "PASSIVE"} | os.environ

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 from signalbox.cli.main import refuse_unknown
 from signalbox.errors import StartupError
+from signalbox.runtime.start.interpreter import module_command
 
 EXAMPLE = """\
 benchmarks:
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if find_spec("signalbox.benchmarks") is None:
         raise StartupError("the benches are in no wheel; run them from a checkout (make install)")
     if args.benchmark in MODULES:
-        os.execv(sys.executable, [sys.executable, "-m", MODULES[args.benchmark], *args.options])
+        os.execv(sys.executable, module_command(MODULES[args.benchmark], *args.options))
     command = import_module(COMMANDS[args.benchmark])
     parser = argparse.ArgumentParser(
         prog=f"signalbox bench {args.benchmark}",

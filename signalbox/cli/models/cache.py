@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from signalbox.errors import StartupError
+from signalbox.runtime.start.user_dirs import cache_dir
 
 PARTIAL = ".partial"
 
 
 def models_dir() -> Path:
-    """`$XDG_CACHE_HOME/signalbox/models`, or ~/.cache instead of the variable."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification: a relative path there is to be ignored.
-    root = Path(base) if base.startswith("/") else Path.home() / ".cache"
-    return root / "signalbox" / "models"
+    """Where they are. Raises StartupError when the user has no such directory."""
+    return cache_dir() / "models"
 
 
 @contextmanager

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from signalbox.cli.models.cache import making, models_dir, put
 from signalbox.cli.models.progress import Progress
 from signalbox.errors import StartupError
+from signalbox.runtime.start.interpreter import module_command
 
 CONVERTER = "worker_svc.gguf"
 """A process of its own: the command line imports no service."""
@@ -38,7 +38,7 @@ def convert(source: Path, target: Path, name: str, progress: Progress) -> Path:
     """Makes the directory `target` anew. Raises StartupError with what the converter says."""
     progress.step(f"making {name} of {source.name}")
     shutil.rmtree(target, ignore_errors=True)
-    command = [sys.executable, "-m", CONVERTER, str(source), str(target)]
+    command = module_command(CONVERTER, str(source), str(target))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     progress.end()
     if done.returncode:

@@ -18,6 +18,7 @@ from typing import Any
 from signalbox.cli.models.cache import megabytes
 from signalbox.cli.models.progress import Progress
 from signalbox.errors import StartupError
+from signalbox.runtime.start import user_dirs
 
 ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 WANTED = (
@@ -30,6 +31,8 @@ WANTED = (
 )
 """Files that worker and frontend read; no pickles, pictures or weights for other programs."""
 UNWANTED = ("*/*.safetensors", "consolidated*")
+CACHE_VARIABLES = {"HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"}
+"""Each says where the hub's cache is; without any of them it is in the home directory."""
 INDEX = "model.safetensors.index.json"
 CHUNK_BYTES = 1 << 20
 
@@ -114,6 +117,8 @@ def _library() -> Any:
         raise StartupError(
             "models of the Hugging Face hub need huggingface_hub: pip install 'signalbox[models]'"
         ) from None
+    if not (user_dirs.has_home() or CACHE_VARIABLES & os.environ.keys()):
+        raise StartupError("this user has no home directory: set HOME or HF_HOME to an absolute path")
     return huggingface_hub
 
 

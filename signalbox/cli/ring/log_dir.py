@@ -17,7 +17,7 @@ class LogDir:
     def __init__(self, chosen: Path | None = None) -> None:
         """Unset: a new temporary one. Raises StartupError when the chosen one cannot be made."""
         self._is_temporary = chosen is None
-        self.path = Path(tempfile.mkdtemp(prefix="signalbox-")) if chosen is None else chosen
+        self.path = _make_temporary() if chosen is None else chosen
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -50,3 +50,13 @@ class LogDir:
         if self._is_temporary and not keep:
             shutil.rmtree(self.path, ignore_errors=True)
         return keep or not self._is_temporary
+
+
+def _make_temporary() -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix="signalbox-"))
+    except OSError as error:
+        why = error.strerror or error
+        raise StartupError(
+            f"cannot make a directory for logs: {why}; name one with --log-dir, or set TMPDIR to another disk"
+        ) from None

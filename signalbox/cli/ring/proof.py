@@ -6,13 +6,13 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Any
 
 from signalbox.api_keys import key_from_environment
 from signalbox.cli.ring.supervisor import split_address
 from signalbox.client import Client
 from signalbox.errors import UnavailableError
+from signalbox.runtime.start import streams
 
 PROMPT = "def quicksort("
 QUESTION = "What is the capital of France?"
@@ -25,8 +25,10 @@ TIMEOUT_S = 300.0
 
 def say(text: str, end: str = "\n") -> None:
     """Writes a line to stdout; a reader that has gone must not keep us from stopping the services."""
-    with suppress(OSError):
+    try:
         print(text, end=end, flush=True)
+    except OSError:
+        streams.silence_stdout()
 
 
 async def complete(grpc_address: str) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
+
+from signalbox.errors import StartupError
+from signalbox.runtime.start.user_dirs import state_dir
 
 
 @dataclass(frozen=True)
@@ -31,18 +33,16 @@ class RunningRing:
 
 
 def rings_dir() -> Path:
-    """`$XDG_STATE_HOME/signalbox/rings`, or ~/.local/state instead of the variable."""
-    base = os.environ.get("XDG_STATE_HOME", "")
-    root = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
-    return root / "signalbox" / "rings"
+    """Where the files are. Raises StartupError when the user has no such directory."""
+    return state_dir() / "rings"
 
 
 @contextmanager
 def registered(ring: RunningRing) -> Iterator[None]:
     """Has the ring listed while the block runs. Where nothing can be written it runs unlisted."""
-    path = rings_dir() / f"{ring.pid}.json"
     file: IO[str] | None = None
-    with suppress(OSError):
+    with suppress(OSError, StartupError):
+        path = rings_dir() / f"{ring.pid}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w")
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,7 +54,8 @@ def registered(ring: RunningRing) -> Iterator[None]:
         if file is not None:
             with suppress(OSError):
                 path.unlink()
-            file.close()
+            with suppress(OSError):  # what a full disk did not take is written once more
+                file.close()
 
 
 def list_rings() -> list[RunningRing]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from signalbox.cli.ring.supervisor import Service, dialable
 from signalbox.runtime.config import flag_of
+from signalbox.runtime.start.interpreter import module_command
 
 DEMO_MODEL = Path(__file__).parents[2] / "demo_model"
 GRPC_MEMORY_BYTES = 1 << 30
@@ -199,4 +199,4 @@ def _service(
     name: str, package: str, *settings: tuple[str, ...], group: str = "", restarts: bool = False
 ) -> Service:
     arguments = (argument for some in settings for argument in some)
-    return Service(name, (sys.executable, "-m", package, *arguments), group, restarts)
+    return Service(name, tuple(module_command(package, *arguments)), group, restarts)

@@ -137,7 +137,8 @@ class Child:
     def exit_report(self) -> str:
         """How the service ended, and the last lines of its log."""
         self._reader.new_lines()
-        return f"{self.name} {_ending(self.process.returncode)}{self._reader.last_lines()}\n(log: {self.log})"
+        said = self._reader.last_lines() or f" without a word{_why_silent(self.log)}"
+        return f"{self.name} {_ending(self.process.returncode)}{said}\n(log: {self.log})"
 
 
 class _LogReader:
@@ -166,13 +167,13 @@ class _LogReader:
         return self._level
 
     def last_lines(self) -> str:
-        """The one sentence of a service that could not start, or the last lines of one that crashed."""
+        """The one sentence of a service that could not start, or the last lines of one that crashed; empty: none."""
         if self._reason:
             return f": {self._reason}"
         lines = [*self._tail, self._partial.decode(errors="replace")]
         lines = [line for line in lines if line.strip()]
         if not lines:
-            return " without a word"
+            return ""
         crashed = any(line.startswith("Traceback") for line in lines)
         if not crashed and not _LOG_LINE.match(lines[-1]):
             return f": {lines[-1]}"
@@ -320,6 +321,13 @@ def dialable(address: str) -> str:
     host, port = split_address(address)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _why_silent(log: Path) -> str:
+    """A reason why nothing is in the log, as far as one can be seen."""
+    if os.statvfs(log).f_bavail:
+        return ""
+    return f": the disk of {log.parent} is full; make room, or name another place with --log-dir"
 
 
 def _ending(status: int) -> str:

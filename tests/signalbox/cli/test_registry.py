@@ -76,6 +76,13 @@ def test_a_ring_runs_where_nothing_can_be_written(
         assert list_rings() == []
 
 
+def test_a_ring_runs_where_the_disk_is_full(ring: RunningRing) -> None:
+    rings_dir().mkdir(parents=True)
+    (rings_dir() / f"{ring.pid}.json").symlink_to("/dev/full")
+    with registered(ring):
+        pass
+
+
 def test_logs_are_those_of_the_only_ring(ring: RunningRing, capsys: Capture) -> None:
     assert main(["logs"]) == 1
     assert capsys.readouterr().err == "signalbox: no ring runs here\n"

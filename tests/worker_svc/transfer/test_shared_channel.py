@@ -71,6 +71,21 @@ def test_nobody_else_enters_the_socket_and_it_goes() -> None:
     assert not path.parent.exists()
 
 
+def test_a_directory_whose_path_is_too_long_for_a_socket_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ("long-" * 25)
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    source, target = make_memory(seed=1), make_memory()
+    with offered(source, by="shared memory") as (_, offer):
+        assert len(offer.socket_path) > 125
+        reader = SharedReader(target, offer.socket_path, offer.token)
+    reader.read(0, [7], [3])
+    reader.close()
+    assert (target.groups[0][1][3] == source.groups[0][1][7]).all()
+
+
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root can be somebody else")
 def test_another_user_is_handed_nothing_though_it_knows_the_token() -> None:
     """TR4: also where somebody has opened the directory to all."""

@@ -8,6 +8,8 @@ import shutil
 import socket
 import struct
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -21,6 +23,8 @@ from worker_svc.transfer.errors import TransferError
 from worker_svc.transfer.shared_memory import SharedMemory
 
 MOST_HELLO_BYTES = 256
+MOST_ADDRESS_BYTES = 107
+"""Most bytes of a unix socket's address (unix(7)), without the NUL at its end."""
 _CREDENTIALS = struct.Struct("3i")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -53,7 +57,8 @@ class SharedSource:
     def _listen(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            listener.bind(str(self.path))
+            with socket_address(self.path) as address:
+                listener.bind(address)
             self.path.chmod(0o600)
         except OSError:
             listener.close()
@@ -72,6 +77,20 @@ class SharedSource:
             raise TransferError("the blocks of the target are others than ours")
         welcome()
         socket.send_fds(connection, [self._welcome], [self._shared.fd])
+
+
+@contextmanager
+def socket_address(path: Path) -> Iterator[str]:
+    """Where the unix socket at `path` is bound or dialled: by way of a descriptor of its directory where the path is
+    longer than an address may be."""
+    if len(os.fsencode(path)) <= MOST_ADDRESS_BYTES:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
 
 
 def strips_of(memory: BlockMemory, shared: SharedMemory) -> list[Strip]:

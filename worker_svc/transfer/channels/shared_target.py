@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
 from signalbox.v1.transfer_offer_pb2 import ChannelHello, ChannelWelcome
 from worker_svc.transfer.block_memory import BlockMemory, pairs
 from worker_svc.transfer.channels.kept_mappings import Bytes, KeptMappings, map_file
-from worker_svc.transfer.channels.shared_source import check_same_user
+from worker_svc.transfer.channels.shared_source import check_same_user, socket_address
 from worker_svc.transfer.errors import TransferError
 from worker_svc.transfer.row_copies import CopyBlocks, Rows
 from worker_svc.transfer.shared_memory import is_sealed
@@ -67,7 +68,8 @@ def ask(path: str, hello: ChannelHello) -> tuple[ChannelWelcome, int]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(OPEN_S)
         try:
-            connection.connect(path)
+            with socket_address(Path(path)) as address:
+                connection.connect(address)
             check_same_user(connection)
             connection.send(hello.SerializeToString())
             content, fds, _, _ = socket.recv_fds(connection, MOST_WELCOME_BYTES, 1, socket.MSG_CMSG_CLOEXEC)

@@ -14,7 +14,7 @@ examples:
   signalbox certs ./certs                        # ca, frontend, scheduler, worker, relay, operator
   signalbox certs ./certs --role worker --days 7 --as worker-3   # one more, by the same authority
   signalbox up --tls ./certs
-  python -m scheduler_svc --tls-cert certs/scheduler.crt --tls-key certs/scheduler.key --tls-ca certs/ca.crt
+  scheduler-svc --tls-cert certs/scheduler.crt --tls-key certs/scheduler.key --tls-ca certs/ca.crt
 
 Whoever has ca.key can make certificates of any role: keep it where no service runs. Files that are there
 are never overwritten; to replace a certificate, make it under another name and move both files into place.

@@ -6,6 +6,8 @@ import argparse
 import os
 import sys
 
+from signalbox.runtime.start.interpreter import module_command
+
 EXAMPLE = """\
 services:
   scheduler   decides what runs where; start it first, the others dial it
@@ -33,4 +35,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Becomes the service: signals and exit status are its own."""
-    os.execv(sys.executable, [sys.executable, "-m", MODULES[args.service], *args.settings])
+    os.execv(sys.executable, module_command(MODULES[args.service], *args.settings))

@@ -38,7 +38,7 @@ examples:
   signalbox up --frontends 2            # clients' connections are spread over them
   signalbox up --tls certs              # after `signalbox certs certs`: services know each other by certificates
 
-`python -m scheduler_svc --help` (worker_svc, frontend_svc) lists the settings for --scheduler-set and
+`signalbox serve scheduler --help` (worker, frontend) lists the settings for --scheduler-set and
 so on. What is not given here is left to the services and their SIGNALBOX_* environment variables.
 """
 LAST_PORT = 65_535

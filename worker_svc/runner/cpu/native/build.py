@@ -15,6 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from signalbox.errors import StartupError
+from signalbox.runtime.start.user_dirs import cache_dir
+
 SOURCE = Path(__file__).parent / "kernels.cpp"
 NATIVE = "-march=native"
 OPTIONS = (
@@ -104,12 +107,11 @@ def has_compiler() -> bool:
 
 
 def cache_directory() -> Path:
-    """$XDG_CACHE_HOME/signalbox, by default in the home directory. OSError if there is none."""
-    base = os.environ.get("XDG_CACHE_HOME")
+    """Where compiled kernels are kept. OSError if the user has no such directory."""
     try:
-        return (Path(base) if base else Path.home() / ".cache") / "signalbox"
-    except RuntimeError as error:  # a user without a home directory
-        raise FileNotFoundError(str(error)) from error
+        return cache_dir()
+    except StartupError as error:
+        raise FileNotFoundError(error.message) from error
 
 
 def build_key(compiler: str, *others: str) -> str:
