@@ -171,6 +171,17 @@ class StepLoop:
         for event in message.events:
             take_event(self.core, worker_id, event, now)
         self._advance(worker_id)
+        if message.events and any(event.HasField("draining") for event in message.events):
+            self._confirm_draining(worker_id, now)
+
+    def _confirm_draining(self, worker_id: str, now: float) -> None:
+        """Tells a worker that nothing new comes behind what it was sent (HO14)."""
+        link = self._workers.get(worker_id)
+        try:
+            if link is not None:
+                link.send(scheduler_pb2.AttachWorkerResponse(drains=True), now)
+        except OutboxFullError:
+            self._forget_link(worker_id)
 
     def on_worker_exit(self, process: Process, kind: WorkerExit, reason: str, step_id: int = 0) -> None:
         """The guardian of a worker says how its process has ended, and in which step; 0: not known."""

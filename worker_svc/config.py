@@ -13,6 +13,7 @@ from pydantic_settings import SettingsConfigDict
 from signalbox.grammar.settings import FollowedFormSettings
 from signalbox.links.addresses import is_loopback, read_address, read_addresses
 from signalbox.links.tls.roles import Role
+from signalbox.protocol.number_types import FLOAT16, NO_FLOAT16, NumberType
 from signalbox.protocol.speculation import parse_speculation
 from signalbox.runtime.config import flag_of
 from signalbox.telemetry.settings import MetricsSettings
@@ -59,7 +60,7 @@ class WorkerSettings(MetricsSettings, FollowedFormSettings):
     """ngram: fewest tokens whose earlier occurrence is a match."""
     ngram_max: int = Field(5, ge=1)
     """ngram: a match of so many tokens is as good as a longer one."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    dtype: NumberType = "auto"
     """Type of weights and KV cache. auto: bfloat16 where the hardware has instructions for it, else float32."""
     quantization: Literal["auto", "none", "int8", "int4"] = "auto"
     """Linear layers on a CPU. auto: those that a checkpoint keeps as whole numbers stay so, unless dtype is float32.
@@ -272,11 +273,8 @@ class WorkerSettings(MetricsSettings, FollowedFormSettings):
     @field_validator("dtype", mode="before")
     @classmethod
     def _is_a_served_type(cls, name: object) -> object:
-        if name in ("float16", "fp16", "half"):
-            raise ValueError(
-                "float16 is not served, as numbers of many models are beyond its range: set bfloat16, or float32 "
-                "where the hardware has no bfloat16"
-            )
+        if name in FLOAT16:
+            raise ValueError(NO_FLOAT16)
         return name
 
     @field_validator("speculative")

@@ -43,6 +43,9 @@ from worker_svc.transfer.opening import blocks_of, open_server
 
 logger = logging.getLogger(__name__)
 CHECK_S = 0.25
+DRAIN_TAKEN_S = 0.25
+"""How long a worker that was told to stop waits for the scheduler to say that it knows: older ones do not say it."""
+DRAIN_POLL_S = 0.01
 STOP_S = 5.0
 """How long the steps that have arrived may take when the worker is told to stop."""
 FLUSH_S = 0.3
@@ -177,8 +180,11 @@ class Worker:
         """Lets the requests that are here go on to their end for `drain_time_s`."""
         self._link.tell_draining()
         end = self._loop.time() + self._settings.drain_time_s
+        await self._link.wait_draining(
+            DRAIN_TAKEN_S
+        )  # what was placed before the scheduler knew may be on its way
         while self._loop.time() < end:
-            await asyncio.sleep(CHECK_S)  # what was placed before the scheduler knew may be on its way
+            await asyncio.sleep(DRAIN_POLL_S)
             if not self._steps.is_empty:  # nor is it held while it waits behind steps that take long
                 continue
             _, num_unread, _ = self._outputs.unread()

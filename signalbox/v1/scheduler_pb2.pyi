@@ -823,20 +823,22 @@ class Alive(_message.Message):
     def __init__(self, oldest_step_ms: _Optional[int] = ...) -> None: ...
 
 class AttachWorkerResponse(_message.Message):
-    __slots__ = ("new_requests", "steps", "scheduler_epoch", "scheduler_instance", "loan", "protocol")
+    __slots__ = ("new_requests", "steps", "scheduler_epoch", "scheduler_instance", "loan", "protocol", "drains")
     NEW_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     LOAN_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    DRAINS_FIELD_NUMBER: _ClassVar[int]
     new_requests: _containers.RepeatedCompositeFieldContainer[NewRequestData]
     steps: _containers.RepeatedCompositeFieldContainer[SchedulerOutput]
     scheduler_epoch: int
     scheduler_instance: str
     loan: BlockLoan
     protocol: _generation_pb2.ProtocolVersions
-    def __init__(self, new_requests: _Optional[_Iterable[_Union[NewRequestData, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[SchedulerOutput, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., loan: _Optional[_Union[BlockLoan, _Mapping]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
+    drains: bool
+    def __init__(self, new_requests: _Optional[_Iterable[_Union[NewRequestData, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[SchedulerOutput, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., loan: _Optional[_Union[BlockLoan, _Mapping]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., drains: bool = ...) -> None: ...
 
 class BlockLoan(_message.Message):
     __slots__ = ("block_ids", "groups")

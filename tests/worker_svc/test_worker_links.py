@@ -186,6 +186,22 @@ def assert_right(worker: Worker) -> None:
     assert worker.tokens == continuation(PROMPT, len(worker.tokens), VOCAB)
 
 
+async def test_a_worker_that_drains_waits_for_the_scheduler_s_word_and_no_longer() -> None:
+    """HO14: what was placed before has come ahead of it."""
+    scheduler = Scheduler(5, "s5")
+    async with asyncio.timeout(60), serving(scheduler) as address, working(address) as worker:
+        await scheduler.hellos.get()
+        worker.link.tell_draining()
+        assert (await scheduler.events.get()).HasField("draining")
+        await worker.link.wait_draining(0.1)  # an older scheduler says nothing
+        waiting = asyncio.create_task(worker.link.wait_draining(3600))
+        scheduler.start_request()
+        await worker.grow(1)
+        assert not waiting.done()
+        scheduler.messages.put_nowait(scheduler_pb2.AttachWorkerResponse(drains=True))
+        await waiting
+
+
 async def test_a_worker_goes_on_while_nobody_leads_and_tells_the_next_one_what_it_did() -> None:
     """A1, A3, A4, A5: it rests only when a scheduler leads."""
     scheduler = Scheduler(5, "s5")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -69,6 +70,8 @@ class SchedulerLink:
         self._has_spoken = False
         """Something was said since the last heartbeat."""
         self._is_draining = self._is_leaving = False
+        self._drain_is_known = asyncio.Event()
+        """The scheduler has said that it places nothing new here."""
         self._has_ended = asyncio.Event()
         """Set while there is no stream."""
         self._has_ended.set()
@@ -118,6 +121,13 @@ class SchedulerLink:
         """Asks for nothing new, now and with each hello to come."""
         self._is_draining = True
         self._tell(scheduler_pb2.WorkerEvent(draining=scheduler_pb2.Draining()))
+
+    async def wait_draining(self, timeout_s: float) -> None:
+        """Waits until the scheduler knows that we drain, and all that it placed here before has come; `timeout_s` at
+        most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._drain_is_known.wait()
 
     async def leave(self, reason: str, *, has_crashed: bool = False) -> None:
         """Says as the last word that the process ends, and waits for LEAVE_S at most until the scheduler has read it.
@@ -267,6 +277,8 @@ class SchedulerLink:
                 if message.steps:
                     self._terms.rise(message.steps[-1].scheduler_epoch)
                 self._steps.put(message)
+                if message.drains:
+                    self._drain_is_known.set()
             except ValueError as error:
                 raise ConnectionError(f"what it sent does not fit: {error}") from None
 

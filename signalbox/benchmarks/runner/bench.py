@@ -23,6 +23,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from signalbox.cli.commands.arguments import NUMBER_TYPES, number_type
+from signalbox.cli.models.name import model_directory
 from worker_svc.core.batch import Batch
 from worker_svc.core.requests.sampling import SamplingParams, SamplingTable
 from worker_svc.core.requests.state_versions import StateVersions
@@ -343,11 +345,11 @@ def run_bench(options: argparse.Namespace) -> list[Result]:
 
 def add_load(parser: argparse.ArgumentParser) -> None:
     """Model and load, the same for all that is compared."""
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=model_directory, required=True)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 32, 64])
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--output-tokens", type=int, default=128)
-    parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"))
+    parser.add_argument("--dtype", default="auto", type=number_type, choices=NUMBER_TYPES)
     parser.add_argument("--quantization", default="auto", choices=[each.value for each in Quantization])
     parser.add_argument("--threads", type=int)
 

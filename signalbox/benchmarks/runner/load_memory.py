@@ -29,6 +29,8 @@ from pathlib import Path
 
 import torch
 
+from signalbox.cli.commands.arguments import NUMBER_TYPES, number_type
+from signalbox.cli.models.name import model_directory
 from worker_svc.runner.model.kept_weights import Quantization
 from worker_svc.runner.torch_runner import load_checked
 
@@ -90,8 +92,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--dtype", default="bfloat16", choices=("float32", "bfloat16"))
+    parser.add_argument("--model", type=model_directory, required=True)
+    parser.add_argument("--dtype", default="bfloat16", type=number_type, choices=NUMBER_TYPES[1:])
     parser.add_argument("--quantization", default="auto", choices=[str(each) for each in Quantization])
     parser.add_argument("--threads", type=int, default=None)
     options = parser.parse_args()

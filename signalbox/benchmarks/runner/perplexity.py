@@ -23,6 +23,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from tokenizers import Tokenizer
 
+from signalbox.cli.commands.arguments import NUMBER_TYPES, number_type
+from signalbox.cli.models.name import model_directory
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, native_kernels
 from worker_svc.runner.attention.kv_cache import KVCache
@@ -115,8 +117,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--dtype", default="bfloat16", choices=("float32", "bfloat16"))
+    parser.add_argument("--model", type=model_directory, required=True)
+    parser.add_argument("--dtype", default="bfloat16", type=number_type, choices=NUMBER_TYPES[1:])
     parser.add_argument("--quantization", nargs="+", default=["none", "int8", "int4"])
     parser.add_argument("--windows", type=int, default=40, help="of 512 tokens (%(default)s)")
     parser.add_argument("--threads", type=int, default=None)

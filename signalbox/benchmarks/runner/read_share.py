@@ -13,7 +13,6 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 
 import torch
@@ -25,6 +24,8 @@ from signalbox.benchmarks.runner.bench import (
     packed_bytes,
     weight_bytes_of,
 )
+from signalbox.cli.commands.arguments import NUMBER_TYPES, number_type
+from signalbox.cli.models.name import model_directory
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.runner.cpu.huge_pages import allocate
 from worker_svc.runner.model.kept_weights import Quantization
@@ -101,8 +102,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--dtype", default="bfloat16", choices=("float32", "bfloat16"))
+    parser.add_argument("--model", type=model_directory, required=True)
+    parser.add_argument("--dtype", default="bfloat16", type=number_type, choices=NUMBER_TYPES[1:])
     parser.add_argument("--quantization", default="auto", choices=[each.value for each in Quantization])
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--rounds", type=int, default=15)

@@ -31,6 +31,7 @@ from signalbox.benchmarks.serve.reference import Shape
 from signalbox.cli.commands.arguments import at_least_one
 from signalbox.cli.commands.machine import up
 from signalbox.cli.identity import add_tls
+from signalbox.cli.models.name import find_model
 from signalbox.cli.ring.ring import DEMO_MODEL, Ring
 from signalbox.cli.ring.supervisor import free_addresses
 from signalbox.errors import InvalidRequestError, StartupError
@@ -79,7 +80,7 @@ COLUMNS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the command understands."""
     add: Any = parser.add_argument
-    add("--model", type=Path, default=DEMO_MODEL, metavar="DIR", help="model directory (demo model)")
+    add("--model", default=str(DEMO_MODEL), metavar="MODEL", help="as `signalbox up --model` (demo model)")
     add("--streams", type=at_least_one, nargs="+", default=[1, 32, 64], metavar="N", help="(1 32 64)")
     add("--prompt-tokens", type=at_least_one, default=128, metavar="N", help="(%(default)s)")
     add("--output-tokens", type=at_least_one, default=128, metavar="N", help="(%(default)s)")
@@ -102,9 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measures and prints; the ring is gone afterwards, however it ends."""
     check_plot(args.plot)
-    args.model = args.model.expanduser().absolute()
-    if not args.model.is_dir():
-        raise StartupError(f"the model directory {args.model} does not exist")
+    args.model = find_model(args.model).directory
     if args.reference and args.runner == "sim":
         raise InvalidRequestError("--reference needs a model; the sim runner has none", field="reference")
     if args.reference and args.temperature:

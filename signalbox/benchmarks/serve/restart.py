@@ -26,6 +26,8 @@ from typing import TypeVar
 
 from signalbox.benchmarks.serve.command import MODEL_NAME, read_vocab_size
 from signalbox.benchmarks.serve.local_ring import LocalRing
+from signalbox.cli.commands.arguments import number_type
+from signalbox.cli.models.name import model_directory
 from signalbox.cli.ring.ring import Ring
 from signalbox.cli.ring.supervisor import free_addresses
 from signalbox.client import Client
@@ -52,11 +54,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=model_directory, required=True)
     parser.add_argument("--tokens", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--dtype", type=number_type, default="auto")
     parser.add_argument("--drop", type=Path)
     parser.add_argument("--json", action="store_true")
     return asyncio.run(_measure(parser.parse_args()))

@@ -14,7 +14,6 @@ import asyncio
 import json
 import random
 from collections.abc import Iterator
-from pathlib import Path
 
 from signalbox.benchmarks.load.driver import Limit, open_loop
 from signalbox.benchmarks.load.grpc_link import GrpcLink
@@ -24,6 +23,7 @@ from signalbox.benchmarks.load.workload import Lengths, Plan, Workload, arrivals
 from signalbox.benchmarks.serve.command import MODEL_NAME, read_vocab_size
 from signalbox.benchmarks.serve.local_ring import LocalRing
 from signalbox.cli.admin_client import admin_client
+from signalbox.cli.models.name import model_directory
 from signalbox.cli.ring.ring import Ring
 from signalbox.cli.ring.supervisor import free_addresses
 from signalbox.protocol.enums import WorkerRole
@@ -41,7 +41,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=model_directory, required=True)
     parser.add_argument("--rates", type=float, nargs="+", default=[0.5, 1.0, 2.0], help="requests per second")
     parser.add_argument("--seconds", type=float, default=30.0, help="in which requests come")
     parser.add_argument("--rounds", type=int, default=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from signalbox.cli.identity import add_tls
 from signalbox.errors import StartupError
@@ -17,11 +17,13 @@ from signalbox.links.tls.client_files import (
     refuse_for_plaintext,
 )
 from signalbox.links.tls.schemes import PLAIN, SECURE
+from signalbox.protocol.number_types import FLOAT16, NO_FLOAT16, NumberType
 
 if TYPE_CHECKING:
     from signalbox.cli.http_client import HttpClient
 
 MAX_PRIORITY = 1000
+NUMBER_TYPES = get_args(NumberType)
 
 
 def address(text: str) -> str:
@@ -36,6 +38,13 @@ def face(text: str) -> str:
     """The gRPC face of a frontend: `host:port`, or `grpcs://host:port` for one by TLS."""
     scheme = next((each for each in (SECURE, PLAIN) if text.startswith(each)), "")
     return scheme + address(text.removeprefix(scheme))
+
+
+def number_type(text: str) -> str:
+    """The type of --dtype: float16 is refused with the worker's own words."""
+    if text in FLOAT16:
+        raise argparse.ArgumentTypeError(NO_FLOAT16)
+    return text
 
 
 def addresses(text: str) -> str:

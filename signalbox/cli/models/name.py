@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,8 @@ class FoundModel:
 def find_model(text: str) -> FoundModel:
     """The model of that name. A directory or file that is there goes before a name, the cache before the hub.
 
-    Raises StartupError for a model of the catalogue that is not here yet, and for one that the hub does not give.
+    Raises StartupError for a model of the catalogue that is not here yet, for one that the hub does not give, and for
+    what is none of these.
     """
     directory = expand_user(Path(text)).absolute()
     if directory.is_dir():
@@ -38,8 +40,26 @@ def find_model(text: str) -> FoundModel:
         return _find_packaged(text)
     named = hub.read_id(text)
     if named is None:
-        return FoundModel(directory, directory.name)
+        raise StartupError(_no_such_model(text, directory))
     return FoundModel(hub.find(named) or hub.pull(named, Progress()), named.repository)
+
+
+def model_directory(text: str) -> Path:
+    """The type of an argument that names a model."""
+    try:
+        return find_model(text).directory
+    except StartupError as error:
+        raise argparse.ArgumentTypeError(error.message) from None
+
+
+def _no_such_model(text: str, directory: Path) -> str:
+    if text.startswith(("/", ".", "~")):
+        return f"the model directory {directory} does not exist"
+    names = ", ".join(CATALOGUE)
+    return (
+        f"there is no model {text}: it is no directory here, not {names}, and not OWNER/NAME of the Hugging Face hub; "
+        "`signalbox models` lists those that are here"
+    )
 
 
 def _find_packaged(name: str) -> FoundModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -175,6 +176,21 @@ def test_what_this_process_placed_and_does_not_know_has_ended(instance: str, is_
     scheduler.attach_worker(make_info(), snapshot, 0.0)
     assert (RequestKey("f", "long") in scheduler.requests) == is_adopted
     scheduler.check_integrity()
+
+
+@pytest.mark.parametrize("comes_with_hello", [True, False])
+async def test_a_worker_that_drains_is_told_that_nothing_new_comes(comes_with_hello: bool) -> None:
+    """HO14"""
+    async with serve() as (_, address), dial(address) as stub, asyncio.timeout(60):
+        worker, first = stub.AttachWorker(), make_hello("w")
+        draining = first if comes_with_hello else scheduler_pb2.AttachWorkerRequest()
+        draining.events.add().draining.SetInParent()
+        await worker.write(first)
+        if not comes_with_hello:
+            assert not (await worker.read()).drains
+            await worker.write(draining)
+        while not (await worker.read()).drains:
+            pass
 
 
 async def test_what_a_worker_says_with_its_hello_is_heard() -> None:

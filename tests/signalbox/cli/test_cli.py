@@ -14,17 +14,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 import signalbox
 from signalbox import __version__
 from signalbox.cli.commands.machine import up
+from signalbox.cli.commands.machine.serve import with_found_model
 from signalbox.cli.commands.service import status as status_command
 from signalbox.cli.main import COMMANDS, main, make_parser
+from signalbox.cli.models.catalogue import CATALOGUE
 from signalbox.cli.ring.ring import DEMO_MODEL, Ring
 from signalbox.runtime import cores
 from signalbox.runtime.machine.cpus import Cpu, Machine
 from signalbox.v1 import admin_pb2
 from tests.ports import free_ports
+from worker_svc.config import WorkerSettings
 
 Capture = pytest.CaptureFixture[str]
 
@@ -405,3 +409,51 @@ def test_the_status_as_json_keeps_numbers() -> None:
     document = status_command.to_json(make_status())
     assert document["num_frontends"] == 2
     assert document["workers"][0]["num_steps"] == 10**6
+
+
+@pytest.mark.parametrize("name", ["float16", "fp16", "half"])
+@pytest.mark.parametrize("command", ["up", "bench serve"])
+def test_float16_is_refused_with_the_worker_s_words(command: str, name: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--dtype", name])
+    with pytest.raises(ValidationError) as refusal:
+        WorkerSettings.model_validate({"dtype": name})
+    (error,) = refusal.value.errors()
+    sentence = error["msg"].removeprefix("Value error, ")
+    assert "set bfloat16, or float32" in sentence
+    assert capsys.readouterr().err.endswith(f"error: argument --dtype: {sentence}\n")
+
+
+@pytest.mark.parametrize("command", ["up", "bench serve", "serve worker", "serve frontend"])
+def test_a_model_is_named_in_the_same_way_everywhere(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    refusals = {
+        "smollm2": "smollm2 is not here yet; this fetches it (93 MB): signalbox pull smollm2",
+        "nosuchname": "there is no model nosuchname: it is no directory here, not smollm2, and not OWNER/NAME of the "
+        "Hugging Face hub; `signalbox models` lists those that are here",
+        "/no/such": "the model directory /no/such does not exist",
+    }
+    for name, refusal in refusals.items():
+        assert main([*command.split(), "--model", name]) == 1
+        assert capsys.readouterr().err == f"signalbox: {refusal}\n"
+
+
+def test_a_served_model_gets_its_directory_and_a_worker_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    directory = CATALOGUE["smollm2"].directory
+    directory.mkdir(parents=True)
+    found = f"--model={directory}"
+    assert with_found_model("worker", ["--model=smollm2", "--x"]) == [
+        "--x",
+        found,
+        "--served-model-name=smollm2",
+    ]
+    assert with_found_model("frontend", ["--model", "smollm2"]) == [found]
+    given = ["--served-model-name=a"]
+    assert with_found_model("worker", ["--model", "smollm2", *given]) == [*given, found]
+    assert with_found_model("worker", ["--model", str(directory)]) == [found]
+    assert with_found_model("scheduler", ["--help"]) == ["--help"]

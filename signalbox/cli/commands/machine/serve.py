@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 
+from signalbox.cli.models.name import find_model
+from signalbox.cli.ring.ring import flags
 from signalbox.runtime.start.interpreter import module_command
 
 EXAMPLE = """\
@@ -18,10 +21,12 @@ examples:
   signalbox serve scheduler --listen 0.0.0.0:7300 --insecure
   signalbox serve worker --scheduler 10.0.0.5:7300 --model ~/models/Qwen3-0.6B --listen 10.0.0.7:7310
   signalbox serve frontend --scheduler 10.0.0.5:7300 --model ~/models/Qwen3-0.6B --http 0.0.0.0:8000 --insecure
+  signalbox serve worker --model smollm2    # after `signalbox pull smollm2`; --model is as in `signalbox up`
   signalbox serve worker --help
 
 SIGTERM or Ctrl-C stops a service in order. All of them on this machine: `signalbox up`.
 """
+NAME_VARIABLE = "SIGNALBOX_WORKER_SERVED_MODEL_NAME"
 MODULES = {"scheduler": "scheduler_svc", "worker": "worker_svc", "frontend": "frontend_svc"}
 
 
@@ -35,4 +40,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Becomes the service: signals and exit status are its own."""
-    os.execv(sys.executable, module_command(MODULES[args.service], *args.settings))
+    os.execv(
+        sys.executable, module_command(MODULES[args.service], *with_found_model(args.service, args.settings))
+    )
+
+
+def with_found_model(service: str, settings: Sequence[str]) -> list[str]:
+    """The settings with the directory of the model that --model names. A worker that is told no name for clients gets
+    that of the model, where the directory has another. Raises StartupError when there is no such model."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--model")
+    known, others = parser.parse_known_args(settings)
+    if known.model is None:
+        return list(settings)
+    model = find_model(known.model)
+    is_named = any(other.startswith("--served-model-name") for other in others) or NAME_VARIABLE in os.environ
+    name = None if is_named or service != "worker" or model.name == model.directory.name else model.name
+    return [*others, *flags(model=model.directory, served_model_name=name)]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from signalbox.cli.commands.arguments import address, at_least_one
+from signalbox.cli.commands.arguments import NUMBER_TYPES, address, at_least_one, number_type
 from signalbox.cli.identity import add_tls, files_of
 from signalbox.cli.models.name import find_model
 from signalbox.cli.ring.bring_up import BringUp, warn
@@ -144,7 +144,7 @@ def add_engine_arguments(group: Any) -> None:
     add = group.add_argument
     add("--runner", choices=("torch", "sim"), help="sim makes tokens without a model, for tests of scale")
     add("--device", choices=("cpu", "cuda"), help="where the model runs (cpu)")
-    add("--dtype", choices=("auto", "float32", "bfloat16"), help="of weights and KV cache")
+    add("--dtype", type=number_type, choices=NUMBER_TYPES, help="of weights and KV cache")
     add("--quantization", choices=("auto", "none", "int8", "int4"), help="of linear layers on a CPU")
     add(
         "--threads",
@@ -207,8 +207,6 @@ def run(args: argparse.Namespace) -> int:
     for service, chosen in _chosen_settings(args).items():
         refuse_settings(f"SIGNALBOX_{service.upper()}_", chosen, os.environ)
     ring = make_ring(args)
-    if not ring.model.is_dir():
-        raise StartupError(f"the model directory {ring.model} does not exist")
     if ring.asks_clients and ClientFiles.chosen().cert is None:
         raise StartupError(
             "the frontends ask clients for a certificate (--public-tls-ca), and `up` asks them whether they are ready:"
