@@ -18,12 +18,11 @@ from worker_svc.ranks.runners import FollowingRunner, LeadingRunner, RankRunner,
 from worker_svc.ranks.states import GroupStates
 from worker_svc.runner.cpu.direct_forward import Forwarded
 from worker_svc.runner.model.head import CapturedStates
-from worker_svc.runner.sampling.finite import with_bad_readings
-from worker_svc.runner.sampling.prompt_results import read_prompts, score_prompts
+from worker_svc.runner.sampling.prompt_results import score_prompts
 from worker_svc.runner.split.links import StageLink
 from worker_svc.runner.split.stage import Stage
 from worker_svc.runner.split.stage_forward import StageForward
-from worker_svc.runner.torch_runner import sample_checked
+from worker_svc.runner.torch_runner import sample_and_read, sample_checked
 
 I32 = NDArray[np.int32]
 
@@ -159,13 +158,12 @@ class PipelineRunner(LeadingRunner, StageRunner):
         with self._threads.around_step(len(batch.slots)):
             logits = self._head.logits_of(states[self._to_device(rows[batch.sample_index])])
         looked_at = states[self._to_device(rows[batch.query_starts[1:] - 1])]
-        sampled = sample_checked(Forwarded(logits, looked_at), batch)
-        if batch.scored or batch.pooled:
-            captured = CapturedStates.of(states)
-            sampled.prompt_logprobs = score_prompts(self._head, captured, batch)
-            sampled.pooled = read_prompts(self._head, captured, batch)
-            sampled.bad_rows = with_bad_readings(sampled.bad_rows, sampled.pooled)
-        return sampled
+        forwarded = Forwarded(logits, looked_at)
+        if not (batch.scored or batch.pooled):
+            return sample_checked(forwarded, batch)
+        captured = CapturedStates.of(states)
+        scores = score_prompts(self._head, captured, batch)
+        return sample_and_read(forwarded, batch, self._head, captured, scores)
 
 
 def wanted_of(batch: Batch) -> I32:

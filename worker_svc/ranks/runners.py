@@ -18,6 +18,7 @@ from worker_svc.core.batch import Batch, BlockCopy, RankTimes, Sampled, StateCop
 from worker_svc.ranks.blocks import GroupBlocks, GroupRecords
 from worker_svc.ranks.calls import CallCodec, write_block_copies, write_state_copies
 from worker_svc.ranks.errors import GroupBrokenError
+from worker_svc.ranks.first_failure import FirstFailure
 from worker_svc.ranks.leader import Leader
 from worker_svc.runner.cpu.direct_forward import Forwarded
 from worker_svc.runner.cuda.loading import load_for_gpu
@@ -25,9 +26,9 @@ from worker_svc.runner.model.kept_weights import Quantization
 from worker_svc.runner.model.loading import LoadedModel
 from worker_svc.runner.recurrent.state_bytes import layout_of
 from worker_svc.runner.recurrent.store import StateStore
-from worker_svc.runner.sampling.prompt_results import follow_scores
+from worker_svc.runner.sampling.prompt_results import follow_scores, score_prompts
 from worker_svc.runner.split.communicator import Communicator
-from worker_svc.runner.torch_runner import TorchRunner
+from worker_svc.runner.torch_runner import TorchRunner, sample_and_read, sample_checked
 from worker_svc.transfer.block_memory import BlockMemory
 
 
@@ -157,11 +158,34 @@ class LeadingRunner(RankRunner):
         self._leader.close()
 
     def execute(self, batch: Batch) -> Sampled:
-        """Has all ranks run the batch, and samples here."""
+        """Has all ranks run the batch, and samples here. What fails in sampling fails here alone: the group goes on
+        (RK4)."""
         if not len(batch.token_ids):
             return super().execute(batch)
+        if batch.masks is not None:
+            batch.masks.start()  # ahead of the call: within it, the other ranks would wait for us if it failed
         call = ranks_pb2.RankCall(execute=self._codec.write_batch(batch))
-        return self._leader.run(call, lambda: super(LeadingRunner, self).execute(batch), lambda: self.digest)
+        alone = FirstFailure()
+        sampled = self._leader.run(call, lambda: self._execute(batch, alone), lambda: self.digest)
+        alone.check()
+        assert sampled is not None, "nothing has failed"
+        return sampled
+
+    @torch.inference_mode()
+    def _execute(self, batch: Batch, alone: FirstFailure) -> Sampled | None:
+        """All collectives of a batch, and its samples; None where `alone` has the failure of what is ours alone."""
+        if not (batch.scored or batch.pooled):
+            forwarded = self._run(batch)
+            with alone:
+                return sample_checked(forwarded, batch)
+            return None
+        assert self._head is not None, "requests that need it are refused"
+        with self._head.capturing() as captured:
+            forwarded = self._run(batch)
+        scores = score_prompts(self._head, captured, batch, alone)
+        with alone:
+            return sample_and_read(forwarded, batch, self._head, captured, scores)
+        return None
 
     def check(self) -> None:
         """Has all ranks run one token."""

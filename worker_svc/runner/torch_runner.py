@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from signalbox.protocol.model_identity import ModelIdentity
 from worker_svc.core import batch as core_batch
-from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled, StateCopy
+from worker_svc.core.batch import Batch, BlockCopy, RunnerInfo, Sampled, StateCopy, TokenLogprobs
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import PagedBatch, native_kernels
 from worker_svc.runner.attention.block_bytes import BlockBytes
@@ -27,7 +27,7 @@ from worker_svc.runner.cpu.thread_limit import ThreadLimit
 from worker_svc.runner.errors import ModelLoadError, check_at_least_one
 from worker_svc.runner.model.cache_making import CacheMaker, one_block
 from worker_svc.runner.model.fusing import fuse_checked
-from worker_svc.runner.model.head import ModelHead
+from worker_svc.runner.model.head import CapturedStates, ModelHead
 from worker_svc.runner.model.kept_weights import ROUNDED_BITS, Quantization
 from worker_svc.runner.model.llama4 import check_chunks
 from worker_svc.runner.model.loading import LoadedModel, load_model
@@ -205,11 +205,9 @@ class TorchRunner:
             return sample_checked(self._run(batch), batch)
         assert self._head is not None, "requests that need it are refused"
         with self._head.capturing() as captured:
-            sampled = sample_checked(self._run(batch), batch)
-        sampled.prompt_logprobs = score_prompts(self._head, captured, batch)
-        sampled.pooled = read_prompts(self._head, captured, batch)
-        sampled.bad_rows = with_bad_readings(sampled.bad_rows, sampled.pooled)
-        return sampled
+            forwarded = self._run(batch)
+        scores = score_prompts(self._head, captured, batch)
+        return sample_and_read(forwarded, batch, self._head, captured, scores)
 
     @torch.inference_mode()
     def check(self) -> None:
@@ -342,6 +340,21 @@ def sample_checked(forwarded: Forwarded, batch: Batch) -> Sampled:
     sums = state_sums(forwarded.states).cpu().numpy()
     chosen = chosen_logits(forwarded.logits, tokens).cpu().numpy()
     sampled.bad_rows = bad_rows(np.isfinite(sums), chosen < np.inf, batch.sample_rows)
+    return sampled
+
+
+def sample_and_read(
+    forwarded: Forwarded,
+    batch: Batch,
+    head: ModelHead,
+    captured: CapturedStates,
+    scores: dict[int, list[TokenLogprobs]],
+) -> Sampled:
+    """`sample_checked`, with what the batch's prompts yield: `scores` by `score_prompts`, and what is pooled."""
+    sampled = sample_checked(forwarded, batch)
+    sampled.prompt_logprobs = scores
+    sampled.pooled = read_prompts(head, captured, batch)
+    sampled.bad_rows = with_bad_readings(sampled.bad_rows, sampled.pooled)
     return sampled
 
 

@@ -8,6 +8,8 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +20,14 @@ from tests.pairs import in_soak
 from tests.worker_svc.ranks.groups import group, settings_for
 from tests.worker_svc.runner.runner_harness import Driver
 from tools.make_random_model import make_model
-from worker_svc.core.batch import Batch
+from worker_svc.core.batch import Batch, QuerySpan
 from worker_svc.core.faults.isolation import RunnerBrokenError, execute_isolated
 from worker_svc.ranks import leader
 from worker_svc.ranks.errors import GroupBrokenError
+from worker_svc.ranks.first_failure import FirstFailure
 from worker_svc.ranks.runners import LeadingRunner
+from worker_svc.runner import torch_runner
+from worker_svc.runner.sampling import prompt_results
 
 pytestmark = pytest.mark.timeout(120)
 LIMIT_S = 5.0
@@ -82,6 +87,101 @@ def test_what_all_ranks_fail_in_fails_alone(lasting: LeadingRunner) -> None:
     assert list(failed) == [1]
     assert sampled.token_ids[[0, 2]].tolist() == wanted[[0, 2]].tolist()
     assert runner.failure is None
+
+
+def fail_for(slot: int, work: Callable[..., Any]) -> Callable[..., Any]:
+    """`work`, which fails for each batch among its arguments that has this slot."""
+
+    def run(*arguments: Any) -> Any:
+        batch = next(each for each in arguments if isinstance(each, Batch))
+        if slot in batch.slots:
+            raise ArithmeticError("at rank 0 alone")
+        return work(*arguments)
+
+    return run
+
+
+@pytest.mark.parametrize("scores", [False, True])
+def test_what_sampling_fails_in_fails_alone(
+    lasting: LeadingRunner, monkeypatch: pytest.MonkeyPatch, scores: bool
+) -> None:
+    """RK4: rank 0 alone samples, behind the last sum, so that no other rank waits for it."""
+    runner = lasting
+    batch = make_batch(runner, [[5, 6, 7], [8, 9], [10, 11, 12]])
+    if scores:
+        batch.scored = [
+            QuerySpan(row, int(batch.query_starts[row]), int(batch.query_starts[row]) + 1) for row in range(3)
+        ]
+        batch.sampling.num_prompt_logprobs[batch.slots] = 1
+    wanted = execute_isolated(runner, batch)[0]
+    monkeypatch.setattr(torch_runner, "sample", fail_for(int(batch.slots[1]), torch_runner.sample))
+    sampled, failed = execute_isolated(runner, batch)
+    assert failed == {1: "ArithmeticError: at rank 0 alone"}
+    assert sampled.token_ids[[0, 2]].tolist() == wanted.token_ids[[0, 2]].tolist()
+    assert sampled.prompt_logprobs == {row: each for row, each in wanted.prompt_logprobs.items() if row != 1}
+    assert runner.failure is None
+
+
+def test_what_reading_prompts_fails_in_fails_alone(
+    lasting: LeadingRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RK4: logits of prompts are summed a part at a time, and what one part fails in keeps no other from being made."""
+    runner = lasting
+    batch = make_batch(runner, [[5, 6, 7], [8, 9, 10]])
+    starts = batch.query_starts.tolist()
+    batch.scored = [QuerySpan(row, starts[row], starts[row] + 2) for row in range(2)]
+    batch.sampling.num_prompt_logprobs[batch.slots] = 1
+    wanted = execute_isolated(runner, batch)[0]
+    culprit = batch.tokens[batch.slots[1], 1]
+    read = prompt_results.token_logprobs
+
+    def fail(logits: torch.Tensor, targets: Any, *others: Any) -> Any:
+        if culprit in targets:
+            raise ArithmeticError("at rank 0 alone")
+        return read(logits, targets, *others)
+
+    monkeypatch.setattr(prompt_results, "token_logprobs", fail)
+    sampled, failed = execute_isolated(runner, batch)
+    assert failed == {1: "ArithmeticError: at rank 0 alone"}
+    assert sampled.prompt_logprobs == {0: wanted.prompt_logprobs[0]}
+    assert runner.failure is None
+    head = CountingHead(runner.info.vocab_size)
+    monkeypatch.setattr(prompt_results, "LOGITS_AT_ONCE", 1)  # a part for each token
+    alone = FirstFailure()
+    captured: Any = SimpleNamespace(hidden=torch.zeros(5, 1))
+    assert prompt_results.score_prompts(head, captured, batch, alone) == {}  # type: ignore[arg-type]
+    assert head.num_parts == 4
+    with pytest.raises(ArithmeticError):
+        alone.check()
+
+
+class CountingHead:
+    """Counts the parts whose logits are asked for: where a head is divided, each is a collective."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size, self.num_parts = vocab_size, 0
+
+    def logits(self, captured: object, queries: torch.Tensor) -> torch.Tensor:
+        self.num_parts += 1
+        return torch.zeros(len(queries), self.vocab_size)
+
+
+def test_masks_that_cannot_be_begun_fail_alone(lasting: LeadingRunner) -> None:
+    """RK4: before the other ranks are told of the batch. No thread can be had for them, for a moment."""
+
+    class Masks:
+        num_failures = 0
+
+        def start(self) -> None:
+            self.num_failures += 1
+            raise RuntimeError("can't start new thread")
+
+    runner = lasting
+    batch = make_batch(runner, [[5, 6, 7]])
+    masks: Any = Masks()
+    batch.masks = masks
+    assert execute_isolated(runner, batch)[1] == {0: "RuntimeError: can't start new thread"}
+    assert masks.num_failures and runner.failure is None
 
 
 @pytest.mark.parametrize("collectives", ["shared-memory", *in_soak("gloo")])

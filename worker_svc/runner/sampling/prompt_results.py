@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -15,21 +16,28 @@ from worker_svc.runner.sampling.logprobs import token_logprobs
 
 LOGITS_AT_ONCE = 1 << 24
 """Bounds the logits of prompt positions that are there at a time: 64 MB in float32, whatever the prompt."""
+NO_GUARD = nullcontext()
 
 
-def score_prompts(head: ModelHead, captured: CapturedStates, batch: Batch) -> dict[int, list[TokenLogprobs]]:
-    """Log-probabilities of the prompt tokens behind `batch.scored`, by row."""
+def score_prompts(
+    head: ModelHead,
+    captured: CapturedStates,
+    batch: Batch,
+    alone: AbstractContextManager[object] = NO_GUARD,
+) -> dict[int, list[TokenLogprobs]]:
+    """Log-probabilities of the prompt tokens behind `batch.scored`, by row. `alone`: entered around each part of it
+    that needs no other rank; where it lets no exception out, all logits are made nevertheless, and nothing is told."""
     if not batch.scored:
         return {}
     queries = np.concatenate([np.arange(span.start, span.end) for span in batch.scored])
     rows = np.repeat([span.row for span in batch.scored], [span.end - span.start for span in batch.scored])
-    slots = batch.slots[rows]
-    targets = batch.tokens[slots, batch.positions[queries] + 1].astype(np.int64)
-    counts = batch.sampling.num_prompt_logprobs[slots]
     tokens: list[TokenLogprobs] = []
     for part, logits in _scored_logits(head, captured, queries):
-        tokens += token_logprobs(logits.float(), targets[part], counts[part])
-    return _split(tokens, batch.scored)
+        with alone:
+            slots = batch.slots[rows[part]]
+            targets = batch.tokens[slots, batch.positions[queries[part]] + 1].astype(np.int64)
+            tokens += token_logprobs(logits.float(), targets, batch.sampling.num_prompt_logprobs[slots])
+    return _split(tokens, batch.scored) if len(tokens) == len(queries) else {}
 
 
 def follow_scores(head: ModelHead, captured: CapturedStates, batch: Batch) -> None:
