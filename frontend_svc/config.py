@@ -201,7 +201,8 @@ class FrontendSettings(MetricsSettings, FormSettings):
     unreachable_s: Annotated[float, Field(gt=0)] = 3.0
     """How long a listed worker may be without an output stream before it is reported as unreachable, in seconds."""
     stall_s: Annotated[float, Field(gt=0)] = 120.0
-    """How long a request may be paused for a client that reads nothing before it is cancelled, in seconds."""
+    """How long a client may read nothing before its request is cancelled, or the connection of its answer ended, in
+    seconds."""
     drain_s: Annotated[float, Field(ge=0)] = 30.0
     """How long open requests may go on after SIGTERM, in seconds."""
 

@@ -109,7 +109,9 @@ class Frontend:
         return HttpServer(
             api.app,
             reuse_port=self._settings.reuse_port,
-            bounds=HttpBounds(connections_for(self._settings.max_connections)),
+            bounds=HttpBounds(
+                connections_for(self._settings.max_connections), stall_s=self._settings.stall_s
+            ),
             on_refused=self.metrics.on_connection_refused,
             identity=self._identity,
             proxies=self._settings.proxies,

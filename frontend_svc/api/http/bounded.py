@@ -47,8 +47,7 @@ class BoundedProtocol(GentleEndProtocol):
         **options: Any,
     ) -> None:
         """on_refused: gets the word for what was too much."""
-        super().__init__(*args, bounds=bounds, crowd=crowd, **options)
-        self._on_refused = on_refused
+        super().__init__(*args, bounds=bounds, crowd=crowd, on_refused=on_refused, **options)
         self._stage, self._since_s, self._bytes = Stage.NOTHING, 0.0, 0
         self._head_bytes = self._num_headers = 0
         self._is_silent = True
@@ -206,6 +205,7 @@ class BoundedProtocol(GentleEndProtocol):
         self._stage = Stage.NOTHING
         self._on_refused(word)
         if self.pipeline or self._is_answering_another():
+            self._watch_reading()
             self.transport.close()  # what is written now would be read as that answer, or as a part of it
             return
         if not is_answered:

@@ -35,6 +35,11 @@ class HttpBounds:
     """How long what a client still sends is thrown away behind its last answer, so that it gets to see that."""
     linger_bytes: int = 16 << 20
     """And how much of it; so much of a body, too, that comes behind its answer on a connection that goes on."""
+    stall_s: float = 120.0
+    """How long a client may take nothing of an answer that waits for it."""
+    answer_bytes_s: float = 1024.0
+    """Fewest bytes per second that it takes of one once that time is over, where the answer is no stream of events:
+    all of it is in memory."""
     max_lingering: int = 64
     """Connections that linger at a time; those above are closed at once."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from frontend_svc.api.http.bounds import HttpBounds
-from frontend_svc.api.http.half_close import HalfCloseProtocol
+from frontend_svc.api.http.read_watch import ReadWatchProtocol
 from frontend_svc.guard.addresses import AddressCounts
 
 
@@ -41,13 +41,13 @@ class _AnswerTransport:
         self.write, self.is_closing, self.close = transport.write, is_closing, close
 
 
-class GentleEndProtocol(HalfCloseProtocol):
+class GentleEndProtocol(ReadWatchProtocol):
     """A protocol that knows how to end: at once, when it was idle for long, or once its client has the answer."""
 
     def __init__(self, *args: Any, bounds: HttpBounds, crowd: Crowd, **options: Any) -> None:
-        super().__init__(*args, **options)
+        super().__init__(*args, bounds=bounds, **options)
         self.timeout_keep_alive = bounds.idle_s  # type: ignore[assignment]
-        self._bounds, self._crowd = bounds, crowd
+        self._crowd = crowd
         self._is_body_due = False
         """The body of the request is not all here."""
         self._left_bytes: int | None = None
@@ -115,6 +115,7 @@ class GentleEndProtocol(HalfCloseProtocol):
         long as its body is not here."""
         if self.is_ending():
             return
+        self._watch_reading()
         is_sending = is_sending or self._is_body_due
         if not is_sending or self._crowd.num_lingering >= self._bounds.max_lingering:
             self.transport.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping
 
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -25,6 +26,11 @@ _IS_EVENTS = "is_events"
 def say_events(scope: Scope) -> None:
     """The answer is a stream of events, each sent as a whole."""
     scope.setdefault("state", {})[_IS_EVENTS] = True
+
+
+def is_events(state: Mapping[str, object]) -> bool:
+    """Whether the answer to the request with this state is a stream of events, so far as it is known."""
+    return bool(state.get(_IS_EVENTS))
 
 
 class HalfCloseProtocol(HttpToolsProtocol):
@@ -55,7 +61,7 @@ class HalfCloseProtocol(HttpToolsProtocol):
     def _ask(self) -> None:
         """Writes something that clients skip, if something may be written now."""
         cycle = self.cycle
-        if cycle.response_started and cycle.chunked_encoding and cycle.scope["state"].get(_IS_EVENTS):
+        if cycle.response_started and cycle.chunked_encoding and is_events(cycle.scope["state"]):
             self.transport.write(b"%x\r\n%b\r\n" % (len(_COMMENT), _COMMENT))
         elif not self.pipeline and not cycle.response_started:
             self.transport.write(_CONTINUE)
