@@ -88,9 +88,7 @@ class BatchRun:
         batch = self._batch
         if batch.status is BatchStatus.VALIDATING and not await self._validate():
             return
-        journal = await self._persist(
-            lambda: Journal(self._folder, batch.num_lines, self._check_room), "read the results"
-        )
+        journal = await self._open_journal()
         writer = JournalWriter(journal, batch.id)
         try:
             end = await self._work(journal, writer)
@@ -101,9 +99,24 @@ class BatchRun:
         await in_thread(self._tidy)
 
     async def fail(self, code: str, message: str) -> None:
-        """Ends it for a reason that is none of its lines'."""
+        """Ends it for a reason that is none of its lines'. What was answered by then is its client's."""
+        if not self._folder.exists():
+            log.error("%s is gone: %s", self._batch.id, message)
+            return
         self._batch.errors = [{"code": code, "message": message, "param": None, "line": None}]
+        if self._batch.num_lines:
+            try:
+                await self._publish_what_there_is()
+            except Exception:
+                log.exception("the results of %s are not kept", self._batch.id)
         await self._come_to(BatchStatus.FAILED)
+        await in_thread(self._tidy)
+
+    async def _open_journal(self) -> Journal:
+        def read() -> Journal:
+            return Journal(self._folder, self._batch.num_lines, self._check_room)
+
+        return await self._persist(read, "read the results")
 
     # -- validating --
 
@@ -218,6 +231,18 @@ class BatchRun:
         await writer.drain()
         if end in _REST_CODES:
             await self._tell_rest(journal, writer, end)
+        await self._publish_results(journal)
+        await self._come_to(end)
+
+    async def _publish_what_there_is(self) -> None:
+        journal = await self._open_journal()
+        try:
+            await self._publish_results(journal)
+        finally:
+            await in_thread(journal.close)
+
+    async def _publish_results(self, journal: Journal) -> None:
+        """The files become files of the client."""
         self._note_progress(journal)
         await self._persist(journal.sync, "sync the results")
         for kind, name, count in (
@@ -227,7 +252,6 @@ class BatchRun:
             if count:
                 file_id = await self._publish(kind, name)
                 setattr(self._batch, f"{kind}_file_id", file_id)
-        await self._come_to(end)
 
     async def _tell_rest(self, journal: Journal, writer: JournalWriter, end: BatchStatus) -> None:
         code, message = _REST_CODES[end]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frontend_svc.batches.batch import OPEN, Batch, BatchStatus, load_batch
-from frontend_svc.batches.disk import disk_error, sync_folder, write_whole
+from frontend_svc.batches.disk import disk_error, disk_errors, sync_folder, write_whole
 from frontend_svc.batches.file_store import ABANDONED_S, FileStore, StoredFile
 from frontend_svc.batches.ids import is_batch_id
 from signalbox.errors import InvalidRequestError, ResourceExhaustedError
@@ -58,10 +58,10 @@ class BatchStore:
     def create(self, batch: Batch, files: FileStore, source: StoredFile) -> None:
         """The batch is there whole, or not at all. Raises InvalidRequestError, ResourceExhaustedError,
         UnavailableError."""
-        if sum(1 for _ in self._ids()) >= MAX_BATCHES:
-            raise ResourceExhaustedError(f"{MAX_BATCHES} batches are kept here")
         new = self._folder / f".{batch.id}"
         try:
+            if sum(1 for _ in self._ids()) >= MAX_BATCHES:
+                raise ResourceExhaustedError(f"{MAX_BATCHES} batches are kept here")
             new.mkdir(mode=0o700)
             if not files.share(source, new / INPUT):
                 raise InvalidRequestError(f"the file {source.id} is gone", field="input_file_id")
@@ -74,8 +74,11 @@ class BatchStore:
             shutil.rmtree(new, ignore_errors=True)
 
     def find(self, batch_id: str) -> Batch | None:
-        """None: there is no such batch. One that is to be cancelled says so before its worker knows."""
-        if not is_batch_id(batch_id) or (batch := self._load(batch_id)) is None:
+        """None: there is no such batch. One that is to be cancelled says so before its worker knows. Raises
+        UnavailableError while nobody can say."""
+        with disk_errors():
+            batch = self._load(batch_id) if is_batch_id(batch_id) else None
+        if batch is None:
             return None
         if batch.status in OPEN:
             with contextlib.suppress(OSError):
@@ -84,7 +87,9 @@ class BatchStore:
 
     def batches(self, after: str) -> Iterator[Batch]:
         """Batches behind `after`, newest first; empty: all."""
-        for batch_id in sorted(self._ids(), reverse=True):
+        with disk_errors():
+            batch_ids = sorted(self._ids(), reverse=True)
+        for batch_id in batch_ids:
             if (not after or batch_id < after) and (batch := self.find(batch_id)) is not None:
                 yield batch
 
@@ -117,7 +122,9 @@ class BatchStore:
         self._sweep_unmade()
         left = set(self._ids())
         for batch_id in list(left):
-            batch = self._load(batch_id)
+            batch = None
+            with contextlib.suppress(OSError):
+                batch = self._load(batch_id)
             if batch is None or not batch.has_ended or batch.created_at >= made_before:
                 continue
             if (lease := self._lock(batch_id)) is not None:
@@ -151,12 +158,13 @@ class BatchStore:
         return BatchLease(batch, folder, handle)
 
     def _load(self, batch_id: str) -> Batch | None:
+        """None: there is no such batch, or it is not what this version writes. Raises OSError."""
         path = self._folder / batch_id / _STATE
         try:
             return load_batch(path.read_bytes())
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError):
+        except (ValueError, TypeError):
             log.exception("%s cannot be read", path)
             return None
 

@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from signalbox.errors import ResourceExhaustedError, SignalboxError, UnavailableError
@@ -58,6 +59,15 @@ def disk_error(error: OSError) -> SignalboxError:
     if error.errno in _FULL:
         return UnavailableError("the disk for files is full")
     return UnavailableError(f"the disk for files failed: {error.strerror}")
+
+
+@contextlib.contextmanager
+def disk_errors() -> Iterator[None]:
+    """Raises an OSError of what a client has asked for as the UnavailableError that it is told."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(error) from None
 
 
 class DiskQuota:

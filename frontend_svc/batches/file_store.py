@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from frontend_svc.batches.disk import DiskQuota, disk_error, share, sync_folder, write_whole
+from frontend_svc.batches.disk import DiskQuota, disk_error, disk_errors, share, sync_folder, write_whole
 from frontend_svc.batches.ids import FILE_PREFIX, is_file_id, make_id
-from signalbox.errors import RequestTooLargeError, ResourceExhaustedError
+from signalbox.errors import RequestTooLargeError, ResourceExhaustedError, UnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -111,13 +111,11 @@ class FileStore:
 
     def begin(self) -> Upload:
         """Room for a new file. Raises ResourceExhaustedError, UnavailableError."""
-        self._quota.check()
-        if sum(1 for _ in self._ids()) >= MAX_FILES:
-            raise ResourceExhaustedError(f"{MAX_FILES} files are kept here; delete some")
-        try:
+        with disk_errors():
+            self._quota.check()
+            if sum(1 for _ in self._ids()) >= MAX_FILES:
+                raise ResourceExhaustedError(f"{MAX_FILES} files are kept here; delete some")
             return Upload(self._folder / f"{make_id(FILE_PREFIX)}.data", self._max_file_bytes, self._quota)
-        except OSError as error:
-            raise disk_error(error) from None
 
     def keep(
         self, upload: Upload, *, tenant: str, filename: str, purpose: str, expires_s: int | None
@@ -127,10 +125,8 @@ class FileStore:
         now = int(self._now())
         expires_at = None if expires_s is None else now + expires_s
         file = StoredFile(upload.path.stem, tenant, filename, purpose, upload.num_bytes, now, expires_at)
-        try:
+        with disk_errors():
             self._publish(file)
-        except OSError as error:
-            raise disk_error(error) from None
         return file
 
     def adopt(self, path: Path, file: StoredFile) -> None:
@@ -139,9 +135,19 @@ class FileStore:
         self._publish(file)
 
     def find(self, file_id: str) -> StoredFile | None:
-        """None: there is no such file, or its time is over."""
-        file = self._load(file_id) if is_file_id(file_id) else None
+        """None: there is no such file, or its time is over. Raises UnavailableError while nobody can say."""
+        with disk_errors():
+            file = self._load(file_id) if is_file_id(file_id) else None
         return None if file is None or self._has_expired(file) else file
+
+    def can_be_read(self, file: StoredFile) -> bool:
+        """Whether its content is there. Raises UnavailableError while it cannot be opened."""
+        with disk_errors():
+            try:
+                self._data(file.id).open("rb").close()
+            except FileNotFoundError:
+                return False
+        return True
 
     def path_of(self, file: StoredFile) -> Path:
         """Where its content is."""
@@ -157,24 +163,28 @@ class FileStore:
 
     def files(self, after: str, *, newest_first: bool) -> Iterator[StoredFile]:
         """Files behind `after` in the order in which they were made; empty: all."""
-        for file_id in sorted(self._ids(), reverse=newest_first):
+        with disk_errors():
+            file_ids = sorted(self._ids(), reverse=newest_first)
+        for file_id in file_ids:
             if after and (file_id >= after if newest_first else file_id <= after):
                 continue
             if (file := self.find(file_id)) is not None:
                 yield file
 
     def delete(self, file_id: str) -> None:
-        """Forgets a file; a batch that reads it has a name of its own for it."""
-        self._about(file_id).unlink(missing_ok=True)
-        self._data(file_id).unlink(missing_ok=True)
+        """Forgets a file; a batch that reads it has a name of its own for it. Raises UnavailableError."""
+        with disk_errors():
+            self._about(file_id).unlink(missing_ok=True)
+            self._data(file_id).unlink(missing_ok=True)
 
     def sweep(self) -> None:
         """Takes away what has expired, and what nobody finished to write."""
         for file_id in list(self._ids()):
-            file = self._load(file_id)
             # What cannot be read now may be read later, or by another version: it is nobody's to delete.
-            if file is not None and self._has_expired(file):
-                self.delete(file_id)
+            with contextlib.suppress(OSError, UnavailableError):
+                file = self._load(file_id)
+                if file is not None and self._has_expired(file):
+                    self.delete(file_id)
         oldest = time.time() - ABANDONED_S
         for path in self._folder.iterdir():
             is_part = path.suffix == ".part" or not self._about(path.stem).exists()
@@ -183,12 +193,12 @@ class FileStore:
                     path.unlink()
 
     def _load(self, file_id: str) -> StoredFile | None:
-        """None: there is no such file, or what is told of it cannot be read."""
+        """None: there is no such file, or what is told of it is not what this version writes. Raises OSError."""
         try:
             return StoredFile(**orjson.loads(self._about(file_id).read_bytes()))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError):
+        except (ValueError, TypeError):
             log.exception("%s cannot be read", self._about(file_id))
             return None
 

@@ -3,6 +3,7 @@ the two files is not run again. Everything here blocks."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -103,6 +104,8 @@ class _ResultFile:
     def __init__(self, path: Path, done: bytearray) -> None:
         self.num_lines = 0
         self._size = 0
+        self._is_torn = False
+        """More may be in the file than `_size`, which is to go."""
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._recover(path, done)
@@ -122,20 +125,27 @@ class _ResultFile:
                 done[line] = 1
                 self.num_lines += 1
                 self._size += len(text)
-        os.ftruncate(self._handle, self._size)
-        os.lseek(self._handle, self._size, os.SEEK_SET)
+        self._cut()
 
     def append(self, data: bytes, num_lines: int) -> None:
+        if self._is_torn:
+            self._cut()
         left = memoryview(data)
         try:
             while left:
                 left = left[os.write(self._handle, left) :]
         except OSError:
-            os.ftruncate(self._handle, self._size)
-            os.lseek(self._handle, self._size, os.SEEK_SET)
+            self._is_torn = True  # also where cutting fails now: nothing is written behind half a line
+            with contextlib.suppress(OSError):
+                self._cut()
             raise
         self._size += len(data)
         self.num_lines += num_lines
+
+    def _cut(self) -> None:
+        os.ftruncate(self._handle, self._size)
+        os.lseek(self._handle, self._size, os.SEEK_SET)
+        self._is_torn = False
 
     def sync(self) -> None:
         os.fsync(self._handle)

@@ -8,12 +8,13 @@ import logging
 import time
 from collections.abc import Callable
 
+from frontend_svc.batches.batch import Batch
 from frontend_svc.batches.batch_run import BatchLimits, BatchRun, Execute
 from frontend_svc.batches.batch_store import BatchLease, BatchStore
 from frontend_svc.batches.disk import DiskQuota
 from frontend_svc.batches.file_store import FileStore
-from frontend_svc.batches.journal_writer import RETRY_S
 from frontend_svc.batches.places import Places
+from frontend_svc.batches.troubles import PATIENCE_S, Troubles
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class BatchRunner:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: set[str] = set()
         """Batches that need not be looked at again."""
+        self._troubles = Troubles()
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -88,7 +90,8 @@ class BatchRunner:
         if most <= 0:
             return
         running = set(self._running)
-        skip = self._ended | running
+        resting = self._troubles.resting(time.monotonic())
+        skip = self._ended | running | resting
         taking = asyncio.create_task(asyncio.to_thread(self._batches.take, skip, most))
         try:
             leases = await asyncio.shield(taking)
@@ -96,7 +99,7 @@ class BatchRunner:
             for lease in await taking:
                 lease.release()
             raise
-        self._ended = skip - running  # one that ran may be let go by now, and is not at its end
+        self._ended = skip - running - resting  # one that ran may be let go by now, and is not at its end
         for lease in leases:
             self._begin(lease)
 
@@ -116,24 +119,27 @@ class BatchRunner:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, run: BatchRun, lease: BatchLease) -> None:
+        batch = lease.batch
         try:
             await run.run()
+            self._troubles.forget(batch.id)
         except OSError as error:
-            if isinstance(error, FileNotFoundError):  # which does not come back
-                await self._fail(run, lease, error)
-            else:
-                log.warning("%s cannot be read: %s", lease.batch.id, error.strerror)
-                await asyncio.sleep(RETRY_S)
+            await self._wait_or_fail(run, batch, error)
         except Exception as error:
-            await self._fail(run, lease, error)
+            log.error("%s failed", batch.id, exc_info=error)
+            await run.fail("internal_error", f"internal error ({type(error).__name__})")
         finally:
-            del self._running[lease.batch.id]
-            lease.release()
+            del self._running[batch.id]
+            lease.release()  # while it rests another process may have better luck
             self._news.set()
 
-    async def _fail(self, run: BatchRun, lease: BatchLease, error: Exception) -> None:
-        log.error("%s failed", lease.batch.id, exc_info=error)
-        await run.fail("internal_error", f"internal error ({type(error).__name__})")
+    async def _wait_or_fail(self, run: BatchRun, batch: Batch, error: OSError) -> None:
+        """Its files cannot be read or opened. That may pass: descriptors come back, and so do disks of the network."""
+        log.warning("%s cannot be read: %s", batch.id, error.strerror)
+        if not self._troubles.add(batch, time.monotonic()):
+            self._troubles.forget(batch.id)
+            told = f"its files could not be read for {PATIENCE_S:g} s: {error.strerror}"
+            await run.fail("input_unreadable", told)
 
     def _sweep(self) -> None:
         self._files.sweep()

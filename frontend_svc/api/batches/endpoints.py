@@ -124,10 +124,9 @@ class BatchesApi:
     async def get_content(self, request: Request) -> Response:
         """Serves GET /v1/files/{file_id}/content."""
         file = await self._find_file(request.path_params["file_id"])
-        path = self._files.path_of(file)
-        if not await asyncio.to_thread(path.is_file):
+        if not await asyncio.to_thread(self._files.can_be_read, file):
             raise _not_found("file", file.id)
-        return FileResponse(path, media_type="application/octet-stream")
+        return FileResponse(self._files.path_of(file), media_type="application/octet-stream")
 
     async def _find_file(self, file_id: str) -> StoredFile:
         """Raises RequestNotFoundError, also for another tenant's: whether it is there is nobody else's business."""

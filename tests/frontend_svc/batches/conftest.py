@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from frontend_svc.access import quota
-from frontend_svc.batches import batch_run, journal_writer, runner
+from frontend_svc.batches import batch_run, journal_writer, runner, troubles
 from frontend_svc.server import Frontend
 from tests.frontend_svc.guarded import Start, sdk_of
 from tests.frontend_svc.scripted_cluster import Cluster
@@ -27,6 +27,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_run, "RETRY_S", 0.05)
     monkeypatch.setattr(journal_writer, "RETRY_S", 0.05)
     monkeypatch.setattr(runner, "LOOK_S", 0.05)
+    monkeypatch.setattr(troubles, "FIRST_RETRY_S", 0.05)
     monkeypatch.setattr(quota, "AT_ONCE_RETRY_S", 0.05)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import resource
 from pathlib import Path
 
@@ -81,6 +82,37 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
     journal.write([entry(line) for line in range(2, 51)])
     journal.close()
     assert len(ids(tmp_path / "output.jsonl")) == 50
+
+
+def test_half_a_line_that_cannot_be_cut_off_at_once_has_nothing_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fails may fail in cutting, too. Before, the next answer was written behind the half."""
+    journal = Journal(tmp_path, 5, room)
+    journal.write([entry(1)])
+    write, num_cuts = os.write, 0
+
+    def half(handle: int, data: memoryview) -> int:
+        if len(data) <= 50:
+            raise OSError(errno.EIO, "Input/output error")
+        return write(handle, data[:-50])
+
+    def failing(handle: int, size: int) -> None:
+        nonlocal num_cuts
+        num_cuts += 1
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "write", half)
+        broken.setattr(os, "ftruncate", failing)
+        for _ in range(2):
+            with pytest.raises(OSError, match="Input"):
+                journal.write([entry(2), entry(3)])
+    assert num_cuts >= 2
+    journal.write([entry(4)])
+    journal.write([entry(line) for line in (2, 3, 5)])
+    journal.close()
+    assert ids(tmp_path / "output.jsonl") == ["c1", "c4", "c2", "c3", "c5"]
 
 
 def test_without_room_nothing_is_written(tmp_path: Path) -> None:
