@@ -212,6 +212,8 @@ class FrontendSettings(MetricsSettings, FormSettings):
     files_max_bytes: Annotated[int, Field(ge=1)] = 10 << 30
     """Most bytes that files and results of batches may take in that directory; further ones are refused, and batches
     wait."""
+    files_tenant_max_bytes: Annotated[int | None, Field(ge=1)] = None
+    """Most bytes of these that one tenant may take. Unset: half of them where there are keys, all without."""
     file_max_bytes: Annotated[int, Field(ge=1)] = 512 << 20
     """Largest file, in bytes."""
     files_expire_s: Annotated[int, Field(ge=60)] = 30 * 86_400
@@ -230,6 +232,11 @@ class FrontendSettings(MetricsSettings, FormSettings):
         """Where it listens in plaintext."""
         public = () if self.public_tls_cert is not None else self.faces
         return (*public, *self.plaintext_metrics)
+
+    @property
+    def files_tenant_bytes(self) -> int:
+        """Most bytes of files and results of batches that one tenant may take."""
+        return self.files_tenant_max_bytes or max(1, self.files_max_bytes // 2)
 
     @property
     def proxies(self) -> TrustedProxies:

@@ -79,6 +79,11 @@ class BatchRun:
         self._limits, self._check_room, self._now = limits, check_room, now
         self._looked = asyncio.Event()
 
+    @property
+    def tenant(self) -> str:
+        """Whose batch it is."""
+        return self._batch.tenant
+
     def look(self) -> None:
         """It may be cancelled: do not wait for the next look."""
         self._looked.set()

@@ -9,7 +9,8 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from signalbox.errors import InvalidRequestError, ResourceExhaustedError
 log = logging.getLogger(__name__)
 
 MAX_BATCHES = 10_000
+MAX_TENANT_BATCHES = MAX_BATCHES // 2
 INPUT, OUTPUT, ERRORS = "input.jsonl", "output.jsonl", "errors.jsonl"
 _STATE, _LOCK, _CANCEL = "batch.json", "lock", "cancel"
 
@@ -53,6 +55,8 @@ class BatchStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._tenants: dict[str, str] = {}
+        """Whose batches are, by id, as far as they were asked for: it does not change."""
         folder.mkdir(mode=0o700, exist_ok=True)
 
     def create(self, batch: Batch, files: FileStore, source: StoredFile) -> None:
@@ -100,21 +104,40 @@ class BatchStore:
         except OSError as error:
             raise disk_error(error) from None
 
-    def take(self, skip: set[str], most: int) -> list[BatchLease]:
-        """Locks up to `most` batches that nobody works on, oldest first, but for those in `skip`, to which it adds what
-        has ended."""
+    def take(self, skip: set[str], most: int, running: Mapping[str, int]) -> list[BatchLease]:
+        """Locks up to `most` batches that nobody works on, but for those in `skip`, to which it adds what has ended.
+        Tenants take turns: whoever has the fewest of `running` and these is next, with the oldest of theirs."""
         leases: list[BatchLease] = []
-        for batch_id in sorted(self._ids()):
-            if len(leases) >= most:
-                break
-            if batch_id in skip or (lease := self._lock(batch_id)) is None:
+        num_running, queues = Counter(running), self._by_tenant(skip)
+        while queues and len(leases) < most:
+            tenant = min(queues, key=lambda name: (num_running[name], queues[name][0]))
+            batch_id = queues[tenant].popleft()
+            if not queues[tenant]:
+                del queues[tenant]
+            if (lease := self._lock(batch_id)) is None:
                 continue
             if lease.batch.has_ended:
                 skip.add(batch_id)
                 lease.release()
             else:
                 leases.append(lease)
+                num_running[tenant] += 1
         return leases
+
+    def _by_tenant(self, skip: set[str]) -> dict[str, deque[str]]:
+        """Batches of each tenant, oldest first."""
+        queues: dict[str, deque[str]] = {}
+        for batch_id in sorted(set(self._ids()) - skip):
+            if batch_id not in self._tenants:
+                try:
+                    batch = self._load(batch_id)
+                except OSError:
+                    continue  # it is looked for again
+                if batch is None:
+                    continue
+                self._tenants[batch_id] = batch.tenant
+            queues.setdefault(self._tenants[batch_id], deque()).append(batch_id)
+        return queues
 
     def sweep(self, made_before: float) -> set[str]:
         """Takes away batches that have ended and are older, and what lies there of one whose process died while it was
@@ -131,6 +154,7 @@ class BatchStore:
                 shutil.rmtree(self._folder / batch_id, ignore_errors=True)
                 lease.release()
                 left.discard(batch_id)
+                self._tenants.pop(batch_id, None)
         return left
 
     def _sweep_unmade(self) -> None:

@@ -6,14 +6,12 @@ import contextlib
 import errno
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from signalbox.errors import ResourceExhaustedError, SignalboxError, UnavailableError
+from signalbox.errors import SignalboxError, UnavailableError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_USAGE_S = 2.0
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -68,43 +66,3 @@ def disk_errors() -> Iterator[None]:
         yield
     except OSError as error:
         raise disk_error(error) from None
-
-
-class DiskQuota:
-    """How much may be kept under one folder, whoever has put it there."""
-
-    def __init__(self, root: Path, max_bytes: int) -> None:
-        self._root, self._max_bytes = root, max_bytes
-        self._measured_s = -_USAGE_S
-        self._num_bytes = 0
-
-    def check(self) -> None:
-        """Raises ResourceExhaustedError when nothing more may be kept; it is measured every few seconds."""
-        if (used := self.num_bytes()) >= self._max_bytes:
-            raise ResourceExhaustedError(
-                f"files_max_bytes: {used} of {self._max_bytes} bytes are kept; delete files, or wait until some expire"
-            )
-
-    def check_room(self) -> None:
-        """Raises OSError when nothing more may be kept: batches then wait as they do for a full one."""
-        if self.num_bytes() >= self._max_bytes:
-            raise OSError(errno.EDQUOT, "files_max_bytes is reached")
-
-    def num_bytes(self) -> int:
-        """Bytes of all files, those with several names once."""
-        now = time.monotonic()
-        if now - self._measured_s >= _USAGE_S:
-            self._num_bytes = sum(_sizes(self._root).values())
-            self._measured_s = now
-        return self._num_bytes
-
-
-def _sizes(root: Path) -> dict[int, int]:
-    """Sizes in bytes by inode."""
-    sizes = {}
-    for folder, _, names in os.walk(root):
-        for name in names:
-            with contextlib.suppress(OSError):  # it went meanwhile
-                status = Path(folder, name).lstat()
-                sizes[status.st_ino] = status.st_size
-    return sizes

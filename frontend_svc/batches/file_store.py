@@ -14,13 +14,15 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from frontend_svc.batches.disk import DiskQuota, disk_error, disk_errors, share, sync_folder, write_whole
+from frontend_svc.batches.disk import disk_error, disk_errors, share, sync_folder, write_whole
 from frontend_svc.batches.ids import FILE_PREFIX, is_file_id, make_id
+from frontend_svc.batches.quota import DiskQuota
 from signalbox.errors import RequestTooLargeError, ResourceExhaustedError, UnavailableError
 
 log = logging.getLogger(__name__)
 
 MAX_FILES = 20_000
+MAX_TENANT_FILES = MAX_FILES // 2
 QUOTA_EVERY_BYTES = 4 << 20
 ABANDONED_S = 3600.0
 """A part of a file that nobody has written to for so long has lost its writer, in seconds."""
@@ -59,8 +61,8 @@ class StoredFile:
 class Upload:
     """A file that is being written. `abort` has to follow where `FileStore.keep` does not."""
 
-    def __init__(self, path: Path, max_bytes: int, quota: DiskQuota) -> None:
-        self.path = path
+    def __init__(self, path: Path, max_bytes: int, quota: DiskQuota, tenant: str) -> None:
+        self.path, self.tenant = path, tenant
         self.num_bytes = 0
         self._max_bytes, self._quota = max_bytes, quota
         self._checked_bytes = 0
@@ -73,7 +75,8 @@ class Upload:
             raise RequestTooLargeError(f"the file is larger than {self._max_bytes} bytes", field="file")
         if self.num_bytes - self._checked_bytes >= QUOTA_EVERY_BYTES:
             self._checked_bytes = self.num_bytes
-            self._quota.check()
+            with disk_errors():
+                self._quota.check(self.tenant)
         try:
             self._file.write(data)
         except OSError as error:
@@ -109,22 +112,25 @@ class FileStore:
         self._folder, self._quota, self._max_file_bytes, self._now = folder, quota, max_file_bytes, now
         folder.mkdir(mode=0o700, exist_ok=True)
 
-    def begin(self) -> Upload:
-        """Room for a new file. Raises ResourceExhaustedError, UnavailableError."""
+    def begin(self, tenant: str) -> Upload:
+        """Room for a new file of a tenant. Raises ResourceExhaustedError, UnavailableError."""
         with disk_errors():
-            self._quota.check()
+            self._quota.check(tenant)
+            self._quota.check_files(tenant, MAX_TENANT_FILES)
             if sum(1 for _ in self._ids()) >= MAX_FILES:
                 raise ResourceExhaustedError(f"{MAX_FILES} files are kept here; delete some")
-            return Upload(self._folder / f"{make_id(FILE_PREFIX)}.data", self._max_file_bytes, self._quota)
+            file_id = make_id(FILE_PREFIX)
+            self._quota.note(file_id, tenant)
+            return Upload(self._folder / f"{file_id}.data", self._max_file_bytes, self._quota, tenant)
 
-    def keep(
-        self, upload: Upload, *, tenant: str, filename: str, purpose: str, expires_s: int | None
-    ) -> StoredFile:
+    def keep(self, upload: Upload, *, filename: str, purpose: str, expires_s: int | None) -> StoredFile:
         """The file is whole; `expires_s` is how long it stays, None: for good. Raises UnavailableError."""
         upload.close()
         now = int(self._now())
         expires_at = None if expires_s is None else now + expires_s
-        file = StoredFile(upload.path.stem, tenant, filename, purpose, upload.num_bytes, now, expires_at)
+        file = StoredFile(
+            upload.path.stem, upload.tenant, filename, purpose, upload.num_bytes, now, expires_at
+        )
         with disk_errors():
             self._publish(file)
         return file

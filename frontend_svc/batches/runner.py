@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from frontend_svc.batches.batch import Batch
 from frontend_svc.batches.batch_run import BatchLimits, BatchRun, Execute
 from frontend_svc.batches.batch_store import BatchLease, BatchStore
-from frontend_svc.batches.disk import DiskQuota
 from frontend_svc.batches.file_store import FileStore
 from frontend_svc.batches.places import Places
+from frontend_svc.batches.quota import DiskQuota
 from frontend_svc.batches.troubles import PATIENCE_S, Troubles
 
 log = logging.getLogger(__name__)
@@ -22,7 +24,7 @@ LOOK_S = 1.0
 """How often to look for batches that nobody works on, in seconds."""
 SWEEP_S = 60.0
 MAX_RUNNING = 8
-"""Batches that run at once in a process; further ones wait, oldest first."""
+"""Batches that run at once in a process; further ones wait, the oldest of each tenant first."""
 
 
 class BatchRunner:
@@ -92,7 +94,8 @@ class BatchRunner:
         running = set(self._running)
         resting = self._troubles.resting(time.monotonic())
         skip = self._ended | running | resting
-        taking = asyncio.create_task(asyncio.to_thread(self._batches.take, skip, most))
+        of_tenants = Counter(run.tenant for run in self._running.values())
+        taking = asyncio.create_task(asyncio.to_thread(self._batches.take, skip, most, of_tenants))
         try:
             leases = await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -110,7 +113,7 @@ class BatchRunner:
             self._execute,
             self._places,
             self._limits,
-            self._quota.check_room,
+            partial(self._quota.check_room, lease.batch.tenant),
             self._now,
         )
         self._running[lease.batch.id] = run

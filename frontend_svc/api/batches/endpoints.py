@@ -21,11 +21,12 @@ from frontend_svc.api.http.errors import JSON
 from frontend_svc.api.openapi.reads import reads
 from frontend_svc.batches.batch import ENDED, OPEN, Batch, BatchStatus
 from frontend_svc.batches.batch_run import BatchLimits
-from frontend_svc.batches.batch_store import BatchStore
-from frontend_svc.batches.disk import DiskQuota
+from frontend_svc.batches.batch_store import MAX_TENANT_BATCHES, BatchStore
+from frontend_svc.batches.disk import disk_errors
 from frontend_svc.batches.file_store import FileStore, StoredFile
 from frontend_svc.batches.ids import BATCH_PREFIX, is_batch_id, is_file_id, make_id
 from frontend_svc.batches.places import Places
+from frontend_svc.batches.quota import DiskQuota
 from frontend_svc.batches.runner import BatchRunner
 from frontend_svc.services import Services
 from signalbox.errors import InvalidRequestError, RequestNotFoundError, StartupError
@@ -45,7 +46,9 @@ class BatchesApi:
         settings = self._settings = services.settings
         assert settings.files_dir is not None
         self._services = services
-        quota = DiskQuota(settings.files_dir, settings.files_max_bytes)
+        quota = self._quota = DiskQuota(
+            settings.files_dir, settings.files_max_bytes, settings.files_tenant_bytes
+        )
         try:
             settings.files_dir.mkdir(mode=0o700, exist_ok=True)
             self._files = FileStore(
@@ -164,9 +167,14 @@ class BatchesApi:
                 metadata=body.metadata,
                 output_expires_s=results_s,
             )
-            await asyncio.to_thread(self._batches.create, batch, self._files, file)
+            await asyncio.to_thread(self._create, batch, file)
         self.runner.look(batch.id)
         return _json(batch.as_json())
+
+    def _create(self, batch: Batch, file: StoredFile) -> None:
+        with disk_errors():
+            self._quota.check_batches(batch.tenant, MAX_TENANT_BATCHES)
+        self._batches.create(batch, self._files, file)
 
     async def list_batches(self, request: Request) -> Response:
         """Serves GET /v1/batches."""

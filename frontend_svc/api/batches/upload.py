@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 
 from starlette.requests import ClientDisconnect, Request
@@ -38,7 +39,8 @@ class Uploads:
     def __init__(self, files: FileStore, *, max_file_bytes: int, expire_s: int) -> None:
         """`expire_s`: how long a file stays whose client does not say, in seconds."""
         self._files, self._max_file_bytes, self._expire_s = files, max_file_bytes, expire_s
-        self._num_open = 0
+        self._num_open = Counter[str]()
+        """Uploads that are open, by tenant."""
 
     async def take(self, request: Request, tenant: str) -> StoredFile:
         """Raises the SignalboxError for which the file is refused; nothing of it stays then."""
@@ -46,16 +48,24 @@ class Uploads:
         announced = request.headers.get("content-length", "0")
         if announced.isdecimal() and int(announced) > self._max_file_bytes + FORM_BYTES:
             raise self._too_large()
-        if self._num_open >= MAX_UPLOADS:
-            raise limit_reached(f"{self._num_open} files are being uploaded", RETRY_S)
-        self._num_open += 1
-        form = _Form(self._files, MultipartReader(boundary))
+        self._check_open(tenant)
+        self._num_open[tenant] += 1
+        form = _Form(self._files, MultipartReader(boundary), tenant)
         try:
             await self._read(request, form)
-            return await in_thread(form.keep, tenant, self._expire_s)
+            return await in_thread(form.keep, self._expire_s)
         finally:
-            self._num_open -= 1
+            self._num_open[tenant] -= 1
+            self._num_open += Counter()  # forgets tenants without any
             await in_thread(form.close)
+
+    def _check_open(self, tenant: str) -> None:
+        """Half of the places are left to others, where there are tenants."""
+        num_open = self._num_open.total()
+        if num_open >= MAX_UPLOADS:
+            raise limit_reached(f"{num_open} files are being uploaded", RETRY_S)
+        if tenant and self._num_open[tenant] >= MAX_UPLOADS // 2:
+            raise limit_reached(f"{self._num_open[tenant]} files of {tenant} are being uploaded", RETRY_S)
 
     def _too_large(self) -> RequestTooLargeError:
         return RequestTooLargeError(f"the file is larger than {self._max_file_bytes} bytes", field="file")
@@ -85,6 +95,7 @@ class _Form:
 
     files: FileStore
     reader: MultipartReader
+    tenant: str
     fields: dict[str, str] = field(default_factory=dict)
     upload: Upload | None = None
     filename: str = ""
@@ -107,9 +118,9 @@ class _Form:
         if name != "file" or self.upload is not None:
             raise InvalidRequestError("the form has to have one file, named file", field=name[:64])
         self.filename = filename[:MAX_FILENAME_CHARS]
-        self.upload = self.files.begin()
+        self.upload = self.files.begin(self.tenant)
 
-    def keep(self, tenant: str, expire_s: int) -> StoredFile:
+    def keep(self, expire_s: int) -> StoredFile:
         if not self.reader.is_complete:
             raise InvalidRequestError("the body is no form: its last boundary is missing")
         purpose, expires_s = read_fields(self.fields)
@@ -117,7 +128,6 @@ class _Form:
             raise InvalidRequestError("the form has no file", field="file")
         file = self.files.keep(
             self.upload,
-            tenant=tenant,
             filename=self.filename,
             purpose=purpose,
             expires_s=expire_s if expires_s is None else expires_s,

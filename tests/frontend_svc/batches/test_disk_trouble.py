@@ -14,7 +14,7 @@ from typing import Any
 import openai
 import pytest
 
-from frontend_svc.batches import batch_run, disk, runner, troubles
+from frontend_svc.batches import batch_run, quota, runner, troubles
 from frontend_svc.batches.batch import Batch
 from frontend_svc.batches.input_lines import LineReader
 from frontend_svc.batches.troubles import Troubles
@@ -30,7 +30,7 @@ async def test_a_full_disk_makes_a_batch_wait(
     start: Start, cluster: Cluster, tokenizer: Tokenizer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was answered meanwhile is written when there is room again, and asked once (FB6)."""
-    monkeypatch.setattr(disk, "_USAGE_S", 0.0)
+    monkeypatch.setattr(quota, "_USAGE_S", 0.0)
     asked = 0
     ids = tokenizer.fast.encode(" jumps").ids
 

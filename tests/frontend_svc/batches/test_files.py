@@ -16,11 +16,11 @@ import openai
 import pytest
 
 from frontend_svc.api.batches import upload
-from frontend_svc.batches import disk
+from frontend_svc.batches import quota
 from frontend_svc.batches.batch_store import BatchStore
-from frontend_svc.batches.disk import DiskQuota
 from frontend_svc.batches.file_store import ABANDONED_S, FileStore
 from frontend_svc.batches.ids import BATCH_PREFIX, make_id
+from frontend_svc.batches.quota import DiskQuota
 from frontend_svc.batches.threads import in_thread
 from frontend_svc.server import Frontend
 from signalbox.errors import StartupError
@@ -102,7 +102,7 @@ async def test_too_large_a_file_is_refused(start: Start, folder: Path) -> None:
 async def test_no_more_is_kept_than_may_be(
     start: Start, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "_USAGE_S", 0.0)
+    monkeypatch.setattr(quota, "_USAGE_S", 0.0)
     frontend = await start(key_file=None, files_dir=folder, files_max_bytes=20_000)
     async with sdk_of(frontend, "none") as client:
         file = await client.files.create(file=b"x" * 30_000, purpose="batch")
@@ -209,13 +209,12 @@ async def test_a_directory_that_cannot_be_used_is_said_at_the_start(start: Start
 
 def test_what_has_expired_or_was_abandoned_is_taken_away(tmp_path: Path) -> None:
     now = 1000.0
-    quota = DiskQuota(tmp_path, 1 << 20)
-    store = FileStore(tmp_path / "files", quota, max_file_bytes=100, now=lambda: now)
+    store = FileStore(tmp_path / "files", DiskQuota(tmp_path, 1 << 20), max_file_bytes=100, now=lambda: now)
     stays, goes = (
-        store.keep(store.begin(), tenant="", filename="f", purpose="batch", expires_s=expires_s)
+        store.keep(store.begin(""), filename="f", purpose="batch", expires_s=expires_s)
         for expires_s in (None, 10)
     )
-    lost, fresh = store.begin(), store.begin()
+    lost, fresh = store.begin(""), store.begin("")
     long_ago = lost.path.stat().st_mtime - ABANDONED_S - 1
     os.utime(lost.path, (long_ago, long_ago))
     now += 10
@@ -228,7 +227,7 @@ def test_what_has_expired_or_was_abandoned_is_taken_away(tmp_path: Path) -> None
 
 def test_a_record_that_is_damaged_is_no_file(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "files", DiskQuota(tmp_path, 1 << 20), max_file_bytes=100)
-    file = store.keep(store.begin(), tenant="", filename="f", purpose="batch", expires_s=None)
+    file = store.keep(store.begin(""), filename="f", purpose="batch", expires_s=None)
     for text in ("", "{", "[]", json.dumps({"id": 1})):
         (tmp_path / "files" / f"{file.id}.json").write_text(text)
         assert store.find(file.id) is None
@@ -240,7 +239,7 @@ def test_a_record_that_cannot_be_read_now_is_not_swept(
     """Of a process without file descriptors left, or of another version: the file is its owner's (FB1)."""
     store = FileStore(tmp_path / "files", DiskQuota(tmp_path, 1 << 20), max_file_bytes=100)
     unread, newer = (
-        store.keep(store.begin(), tenant="", filename="f", purpose="batch", expires_s=None) for _ in range(2)
+        store.keep(store.begin(""), filename="f", purpose="batch", expires_s=None) for _ in range(2)
     )
     about = tmp_path / "files" / f"{newer.id}.json"
     record = about.read_text()
