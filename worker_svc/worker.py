@@ -121,6 +121,7 @@ class Worker:
         )
         if self._disk is not None:
             self._link.on_attached = self._disk.announce
+        self._link.on_obeyed = outputs.obey
         outputs.on_open, outputs.on_orders = self._link.frontend_found, self._steps.order
 
     async def run(self, server: rpc.Server, stopping: asyncio.Task[bool]) -> None:

@@ -77,7 +77,7 @@ class SchedulerLink:
         try:
             while True:
                 try:
-                    leader = await self._search.find()
+                    leader = await self._search.find(is_deposed=self._is_deposed)
                     is_known_lost = False
                     await self._attach(leader, backoff)
                     log.warning("the scheduler at %s ended the link", leader.address)
@@ -115,7 +115,12 @@ class SchedulerLink:
             self._take(response, is_first=True)
             self.connected = True
             self._workers.scheduler_found()
-            await rpc.run_until_first_ends(self._read(call), self._write(call), self._watch())
+            await rpc.run_until_first_ends(
+                self._read(call),
+                self._write(call),
+                self._watch(),
+                self._wait_for_successor(leader, response.scheduler_epoch),
+            )
         finally:
             self._queue.end_link()
             self._lender.end()
@@ -152,6 +157,18 @@ class SchedulerLink:
         while not self._silence.is_silent(self._table.clock()):
             await asyncio.sleep(HEARTBEAT_S)
         log.warning("the scheduler at %s is silent", self.address)
+
+    def _is_deposed(self, leader: Leader) -> bool:
+        """A worker obeys a newer one (T6)."""
+        return self._workers.leader.is_newer_than(leader.term, leader.instance)
+
+    async def _wait_for_successor(self, leader: Leader, term: int) -> None:
+        """Returns when this scheduler is to be left for one that a worker obeys. `term`: as it said when the link was
+        opened, since when it may have risen."""
+        known = self._workers.leader
+        await known.until_newer_than(max(term, leader.term), leader.instance)
+        await asyncio.sleep(known.next_stay_s())
+        log.warning("the scheduler at %s has a successor, of term %d", leader.address, known.term)
 
     # ---- what it says
 

@@ -43,12 +43,13 @@ class WorkerLink:
         orders: Orders,
         on_reach: Callable[[WorkerLink], None],
         on_cut_off: Callable[[WorkerLink], None],
+        on_obeyed: Callable[[int, str], None],
         *,
         silence_s: float,
         unreachable_s: float,
     ) -> None:
         """`on_reach` hears when `process.reach` has changed. `on_cut_off` hears when nothing was heard for
-        `unreachable_s`, and again after as long."""
+        `unreachable_s`, and again after as long. `on_obeyed` hears term and instance of whom the worker obeys."""
         self.process = process
         self.listed = True
         """The directory names the worker."""
@@ -58,6 +59,7 @@ class WorkerLink:
         self._orders = orders
         self._on_reach = on_reach
         self._on_cut_off = on_cut_off
+        self._on_obeyed = on_obeyed
         self._silence_s = silence_s
         self._unreachable_s = unreachable_s
         self._silence = Silence(silence_s, table.clock())
@@ -184,6 +186,8 @@ class WorkerLink:
         now = self._table.clock()
         self._silence.heard(now)
         self._reach(WorkerReach.HEARD)
+        if response.scheduler_epoch:
+            self._on_obeyed(response.scheduler_epoch, response.scheduler_instance)
         for batch in response.batches:
             if batch.sequence <= self.process.sequence:
                 continue

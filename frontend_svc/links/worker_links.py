@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from frontend_svc.links.known_leader import KnownLeader
 from frontend_svc.links.orders import Order
 from frontend_svc.links.worker_link import WorkerLink
 from frontend_svc.links.worker_process import WorkerProcess
@@ -21,6 +22,8 @@ class WorkerLinks:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self.leader = KnownLeader()
+        """The newest scheduler that a worker has said to obey."""
         self._table, self._orders = services.table, services.orders
         self._processes: dict[str, WorkerProcess] = {}
         """Known ones, with a link or without."""
@@ -122,6 +125,7 @@ class WorkerLinks:
             self._orders,
             self._on_reach,
             self._on_cut_off,
+            self.leader.hear,
             silence_s=self._services.settings.worker_silence_ms / 1e3,
             unreachable_s=self._services.settings.unreachable_s,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -55,16 +55,24 @@ class LeaderSearch:
         self._said: dict[str, str] = {}
         """What each address answered last, in words."""
 
-    async def find(self, timeout_s: float = FIND_S) -> Leader:
-        """Asks all addresses at once, again and again, until one leads. Raises UnavailableError after `timeout_s`, with
-        one sentence on what each of them said."""
-        asking = [asyncio.create_task(self._ask_until_it_leads(address)) for address in self.addresses]
+    async def find(
+        self, timeout_s: float = FIND_S, is_deposed: Callable[[Leader], bool] = lambda leader: False
+    ) -> Leader:
+        """Asks all addresses at once, again and again, until one leads. One that `is_deposed` is taken only if no other
+        leads in `timeout_s`. Raises UnavailableError after that, with one sentence on what each of them said."""
+        deposed: list[Leader] = []
+        asking = [
+            asyncio.create_task(self._ask_until_it_leads(address, is_deposed, deposed))
+            for address in self.addresses
+        ]
         try:
             done, _ = await asyncio.wait(asking, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
+        if not done and deposed:
+            return max(deposed, key=lambda leader: leader.term)
         if not done:
             raise UnavailableError(self._why_none())
         # One that was deposed and does not know it yet may answer beside its successor.
@@ -76,11 +84,21 @@ class LeaderSearch:
         for channel in channels.values():
             await channel.close(None)
 
-    async def _ask_until_it_leads(self, address: str) -> Leader:
+    async def _ask_until_it_leads(
+        self, address: str, is_deposed: Callable[[Leader], bool], deposed: list[Leader]
+    ) -> Leader:
+        """Keeps in `deposed` what leads and is not returned."""
         retry_s = FIRST_RETRY_S
+        answered: Leader | None = None
         while True:
-            if (leader := await self._ask_or_follow(address)) is not None:
-                return leader
+            leader = await self._ask_or_follow(address)
+            if answered is not None:
+                deposed.remove(answered)
+            answered = leader
+            if leader is not None:
+                if not is_deposed(leader):
+                    return leader
+                deposed.append(leader)
             await asyncio.sleep(retry_s * random.uniform(0.5, 1.0))
             retry_s = min(1.5 * retry_s, LONGEST_RETRY_S)
 

@@ -25,33 +25,33 @@ _sym_db = _symbol_database.Default()
 from signalbox.v1 import generation_pb2 as signalbox_dot_v1_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19signalbox/v1/worker.proto\x12\x0csignalbox.v1\x1a\x1dsignalbox/v1/generation.proto\"\xda\x01\n\x14StreamOutputsRequest\x12\x19\n\x11\x66rontend_instance\x18\x01 \x01(\t\x12\x14\n\x0c\x61\x63knowledged\x18\x02 \x01(\x04\x12\x17\n\x0fworker_instance\x18\x03 \x01(\t\x12\x12\n\nlog_number\x18\x04 \x01(\x04\x12\x32\n\noperations\x18\x05 \x03(\x0b\x32\x1e.signalbox.v1.AttemptOperation\x12\x30\n\x08protocol\x18\x06 \x01(\x0b\x32\x1e.signalbox.v1.ProtocolVersions\"i\n\x10\x41ttemptOperation\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12+\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32\x1b.signalbox.v1.AttemptActionJ\x04\x08\x03\x10\x04R\x11num_output_tokens\"\xa2\x01\n\x15StreamOutputsResponse\x12\x17\n\x0fworker_instance\x18\x01 \x01(\t\x12\x12\n\nlog_number\x18\x03 \x01(\x04\x12*\n\x07\x62\x61tches\x18\x02 \x03(\x0b\x32\x19.signalbox.v1.OutputBatch\x12\x30\n\x08protocol\x18\x04 \x01(\x0b\x32\x1e.signalbox.v1.ProtocolVersions\"\xf5\x02\n\x0bOutputBatch\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x10\n\x08\x61ttempts\x18\x02 \x01(\x0c\x12\x0e\n\x06starts\x18\x03 \x01(\x0c\x12\x0e\n\x06\x63ounts\x18\x04 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x05 \x01(\x0c\x12.\n\x08\x66inished\x18\x06 \x03(\x0b\x32\x1c.signalbox.v1.OutputFinished\x12.\n\x08logprobs\x18\x07 \x03(\x0b\x32\x1c.signalbox.v1.OutputLogprobs\x12;\n\x0fprompt_logprobs\x18\t \x03(\x0b\x32\".signalbox.v1.OutputPromptLogprobs\x12+\n\x07vectors\x18\n \x03(\x0b\x32\x1a.signalbox.v1.OutputVector\x12\x0c\n\x04legs\x18\x0b \x01(\x0c\x12(\n\x05\x66ound\x18\x0c \x03(\x0b\x32\x19.signalbox.v1.OutputFoundJ\x04\x08\x08\x10\tR\x07time_us\"9\n\x0bOutputFound\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\x19\n\x11num_cached_tokens\x18\x02 \x01(\r\"\x99\x01\n\x0eOutputFinished\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12*\n\x06reason\x18\x02 \x01(\x0e\x32\x1a.signalbox.v1.FinishReason\x12\x19\n\x11num_output_tokens\x18\x03 \x01(\r\x12\"\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x13.signalbox.v1.Error\x12\x0b\n\x03leg\x18\x05 \x01(\r\"p\n\x14OutputPromptLogprobs\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\r\n\x05start\x18\x02 \x01(\r\x12+\n\x06tokens\x18\x03 \x03(\x0b\x32\x1b.signalbox.v1.TokenLogprobs\x12\x0b\n\x03leg\x18\x04 \x01(\r\"/\n\x0cOutputVector\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"N\n\x0eOutputLogprobs\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12+\n\x06tokens\x18\x02 \x03(\x0b\x32\x1b.signalbox.v1.TokenLogprobs*\x9b\x01\n\rAttemptAction\x12\x1e\n\x1a\x41TTEMPT_ACTION_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41TTEMPT_ACTION_CANCEL\x10\x01\x12\x19\n\x15\x41TTEMPT_ACTION_FINISH\x10\x02\x12\x18\n\x14\x41TTEMPT_ACTION_PAUSE\x10\x03\x12\x1a\n\x16\x41TTEMPT_ACTION_UNPAUSE\x10\x04\x32m\n\rWorkerService\x12\\\n\rStreamOutputs\x12\".signalbox.v1.StreamOutputsRequest\x1a#.signalbox.v1.StreamOutputsResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19signalbox/v1/worker.proto\x12\x0csignalbox.v1\x1a\x1dsignalbox/v1/generation.proto\"\xda\x01\n\x14StreamOutputsRequest\x12\x19\n\x11\x66rontend_instance\x18\x01 \x01(\t\x12\x14\n\x0c\x61\x63knowledged\x18\x02 \x01(\x04\x12\x17\n\x0fworker_instance\x18\x03 \x01(\t\x12\x12\n\nlog_number\x18\x04 \x01(\x04\x12\x32\n\noperations\x18\x05 \x03(\x0b\x32\x1e.signalbox.v1.AttemptOperation\x12\x30\n\x08protocol\x18\x06 \x01(\x0b\x32\x1e.signalbox.v1.ProtocolVersions\"i\n\x10\x41ttemptOperation\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12+\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32\x1b.signalbox.v1.AttemptActionJ\x04\x08\x03\x10\x04R\x11num_output_tokens\"\xd7\x01\n\x15StreamOutputsResponse\x12\x17\n\x0fworker_instance\x18\x01 \x01(\t\x12\x12\n\nlog_number\x18\x03 \x01(\x04\x12*\n\x07\x62\x61tches\x18\x02 \x03(\x0b\x32\x19.signalbox.v1.OutputBatch\x12\x30\n\x08protocol\x18\x04 \x01(\x0b\x32\x1e.signalbox.v1.ProtocolVersions\x12\x17\n\x0fscheduler_epoch\x18\x05 \x01(\x04\x12\x1a\n\x12scheduler_instance\x18\x06 \x01(\t\"\xf5\x02\n\x0bOutputBatch\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x10\n\x08\x61ttempts\x18\x02 \x01(\x0c\x12\x0e\n\x06starts\x18\x03 \x01(\x0c\x12\x0e\n\x06\x63ounts\x18\x04 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x05 \x01(\x0c\x12.\n\x08\x66inished\x18\x06 \x03(\x0b\x32\x1c.signalbox.v1.OutputFinished\x12.\n\x08logprobs\x18\x07 \x03(\x0b\x32\x1c.signalbox.v1.OutputLogprobs\x12;\n\x0fprompt_logprobs\x18\t \x03(\x0b\x32\".signalbox.v1.OutputPromptLogprobs\x12+\n\x07vectors\x18\n \x03(\x0b\x32\x1a.signalbox.v1.OutputVector\x12\x0c\n\x04legs\x18\x0b \x01(\x0c\x12(\n\x05\x66ound\x18\x0c \x03(\x0b\x32\x19.signalbox.v1.OutputFoundJ\x04\x08\x08\x10\tR\x07time_us\"9\n\x0bOutputFound\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\x19\n\x11num_cached_tokens\x18\x02 \x01(\r\"\x99\x01\n\x0eOutputFinished\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12*\n\x06reason\x18\x02 \x01(\x0e\x32\x1a.signalbox.v1.FinishReason\x12\x19\n\x11num_output_tokens\x18\x03 \x01(\r\x12\"\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x13.signalbox.v1.Error\x12\x0b\n\x03leg\x18\x05 \x01(\r\"p\n\x14OutputPromptLogprobs\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\r\n\x05start\x18\x02 \x01(\r\x12+\n\x06tokens\x18\x03 \x03(\x0b\x32\x1b.signalbox.v1.TokenLogprobs\x12\x0b\n\x03leg\x18\x04 \x01(\r\"/\n\x0cOutputVector\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"N\n\x0eOutputLogprobs\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\r\x12+\n\x06tokens\x18\x02 \x03(\x0b\x32\x1b.signalbox.v1.TokenLogprobs*\x9b\x01\n\rAttemptAction\x12\x1e\n\x1a\x41TTEMPT_ACTION_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41TTEMPT_ACTION_CANCEL\x10\x01\x12\x19\n\x15\x41TTEMPT_ACTION_FINISH\x10\x02\x12\x18\n\x14\x41TTEMPT_ACTION_PAUSE\x10\x03\x12\x1a\n\x16\x41TTEMPT_ACTION_UNPAUSE\x10\x04\x32m\n\rWorkerService\x12\\\n\rStreamOutputs\x12\".signalbox.v1.StreamOutputsRequest\x1a#.signalbox.v1.StreamOutputsResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'signalbox.v1.worker_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ATTEMPTACTION']._serialized_start=1402
-  _globals['_ATTEMPTACTION']._serialized_end=1557
+  _globals['_ATTEMPTACTION']._serialized_start=1455
+  _globals['_ATTEMPTACTION']._serialized_end=1610
   _globals['_STREAMOUTPUTSREQUEST']._serialized_start=75
   _globals['_STREAMOUTPUTSREQUEST']._serialized_end=293
   _globals['_ATTEMPTOPERATION']._serialized_start=295
   _globals['_ATTEMPTOPERATION']._serialized_end=400
   _globals['_STREAMOUTPUTSRESPONSE']._serialized_start=403
-  _globals['_STREAMOUTPUTSRESPONSE']._serialized_end=565
-  _globals['_OUTPUTBATCH']._serialized_start=568
-  _globals['_OUTPUTBATCH']._serialized_end=941
-  _globals['_OUTPUTFOUND']._serialized_start=943
-  _globals['_OUTPUTFOUND']._serialized_end=1000
-  _globals['_OUTPUTFINISHED']._serialized_start=1003
-  _globals['_OUTPUTFINISHED']._serialized_end=1156
-  _globals['_OUTPUTPROMPTLOGPROBS']._serialized_start=1158
-  _globals['_OUTPUTPROMPTLOGPROBS']._serialized_end=1270
-  _globals['_OUTPUTVECTOR']._serialized_start=1272
-  _globals['_OUTPUTVECTOR']._serialized_end=1319
-  _globals['_OUTPUTLOGPROBS']._serialized_start=1321
-  _globals['_OUTPUTLOGPROBS']._serialized_end=1399
-  _globals['_WORKERSERVICE']._serialized_start=1559
-  _globals['_WORKERSERVICE']._serialized_end=1668
+  _globals['_STREAMOUTPUTSRESPONSE']._serialized_end=618
+  _globals['_OUTPUTBATCH']._serialized_start=621
+  _globals['_OUTPUTBATCH']._serialized_end=994
+  _globals['_OUTPUTFOUND']._serialized_start=996
+  _globals['_OUTPUTFOUND']._serialized_end=1053
+  _globals['_OUTPUTFINISHED']._serialized_start=1056
+  _globals['_OUTPUTFINISHED']._serialized_end=1209
+  _globals['_OUTPUTPROMPTLOGPROBS']._serialized_start=1211
+  _globals['_OUTPUTPROMPTLOGPROBS']._serialized_end=1323
+  _globals['_OUTPUTVECTOR']._serialized_start=1325
+  _globals['_OUTPUTVECTOR']._serialized_end=1372
+  _globals['_OUTPUTLOGPROBS']._serialized_start=1374
+  _globals['_OUTPUTLOGPROBS']._serialized_end=1452
+  _globals['_WORKERSERVICE']._serialized_start=1612
+  _globals['_WORKERSERVICE']._serialized_end=1721
 # @@protoc_insertion_point(module_scope)

@@ -46,16 +46,20 @@ class AttemptOperation(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., action: _Optional[_Union[AttemptAction, str]] = ...) -> None: ...
 
 class StreamOutputsResponse(_message.Message):
-    __slots__ = ("worker_instance", "log_number", "batches", "protocol")
+    __slots__ = ("worker_instance", "log_number", "batches", "protocol", "scheduler_epoch", "scheduler_instance")
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     LOG_NUMBER_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     worker_instance: str
     log_number: int
     batches: _containers.RepeatedCompositeFieldContainer[OutputBatch]
     protocol: _generation_pb2.ProtocolVersions
-    def __init__(self, worker_instance: _Optional[str] = ..., log_number: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[OutputBatch, _Mapping]]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
+    scheduler_epoch: int
+    scheduler_instance: str
+    def __init__(self, worker_instance: _Optional[str] = ..., log_number: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[OutputBatch, _Mapping]]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ...) -> None: ...
 
 class OutputBatch(_message.Message):
     __slots__ = ("sequence", "attempts", "starts", "counts", "token_ids", "finished", "logprobs", "prompt_logprobs", "vectors", "legs", "found")

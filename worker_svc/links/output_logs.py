@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from signalbox.links import versions
 from signalbox.v1 import worker_pb2
@@ -14,6 +15,16 @@ from worker_svc.links.unread import only_of, repeat
 
 MESSAGE_BYTES = 1 << 20
 """Batches travel together up to this size: prompt log-probabilities can make a batch of megabytes."""
+
+
+class Obeyed(NamedTuple):
+    """The scheduler that a worker has a link to."""
+
+    term: int
+    instance: str
+
+
+NOBODY = Obeyed(0, "")
 
 
 @dataclass(eq=False)
@@ -41,6 +52,8 @@ class OutputStream:
         """sent: number of the newest batch that the frontend has."""
         self.frontend, self.sent, self.wake = frontend, sent, wake
         self._is_greeted = False
+        self._told = NOBODY
+        """Whom the frontend knows us to obey."""
         self._has_written = self._is_silent = False
 
     def beat(self) -> None:
@@ -50,14 +63,18 @@ class OutputStream:
         if self._is_silent:
             self.wake()
 
-    def next_message(self, worker_instance: str) -> worker_pb2.StreamOutputsResponse | None:
-        """What is to be written next: the greeting, what was not sent, or that we are here. None: nothing."""
+    def next_message(self, worker_instance: str, obeyed: Obeyed) -> worker_pb2.StreamOutputsResponse | None:
+        """What is to be written next: the greeting, what was not sent, whom we obey, or that we are here. None:
+        nothing."""
         message = worker_pb2.StreamOutputsResponse(batches=self._take_batches() if self._is_greeted else ())
         if not self._is_greeted:
             message.worker_instance, message.log_number = worker_instance, self.frontend.log_number
             message.protocol.CopyFrom(versions.ours())
-        elif not (message.batches or self._is_silent):
+        elif not (message.batches or self._is_silent or self._told is not obeyed):
             return None
+        if self._told is not obeyed:
+            self._told = obeyed
+            message.scheduler_epoch, message.scheduler_instance = obeyed
         self._is_greeted = self._has_written = True
         self._is_silent = False
         return message
@@ -79,6 +96,13 @@ class OutputLogs:
         self._timeout_s = timeout_s
         self._frontends: dict[str, _Frontend] = {}
         self._num_logs = 0
+        self._obeyed = NOBODY
+
+    def obey(self, obeyed: Obeyed) -> None:
+        """Has all frontends told whom the worker obeys (T6). NOBODY is told to none, but ends what was."""
+        self._obeyed = obeyed
+        for frontend in self._frontends.values():
+            frontend.wake()
 
     def append(self, outputs: list[FrontendOutput], now: float) -> None:
         """Adds what one step made."""
@@ -176,7 +200,7 @@ class OutputLogs:
 
     def next_message(self, stream: OutputStream) -> worker_pb2.StreamOutputsResponse | None:
         """What is to be written to it next; None: nothing at present."""
-        return stream.next_message(self.worker_instance)
+        return stream.next_message(self.worker_instance, self._obeyed)
 
     def close(self, stream: OutputStream, now: float) -> None:
         """Ends the log's stream."""

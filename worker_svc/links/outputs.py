@@ -17,7 +17,7 @@ from signalbox.links.tls.owners import Owners
 from signalbox.links.versions import check_versions
 from signalbox.v1 import worker_pb2, worker_pb2_grpc
 from worker_svc.core.step import FrontendOutput
-from worker_svc.links.output_logs import MESSAGE_BYTES, OutputLogs, OutputStream
+from worker_svc.links.output_logs import MESSAGE_BYTES, NOBODY, Obeyed, OutputLogs, OutputStream
 
 Context = grpc.aio.ServicerContext[Any, Any]
 FLUSH_POLL_S = 0.01
@@ -40,6 +40,10 @@ class Outputs:
     def append(self, outputs: list[FrontendOutput]) -> None:
         """Adds what one step made."""
         self._logs.append(outputs, _now())
+
+    def obey(self, term: int, instance: str) -> None:
+        """Tells all frontends whom the worker obeys; nobody: the term is 0."""
+        self._logs.obey(Obeyed(term, instance) if term else NOBODY)
 
     def unread_of(self, instance: str, attempt: int) -> list[worker_pb2.OutputBatch]:
         """What a frontend has not acknowledged of one of its attempts, oldest first."""

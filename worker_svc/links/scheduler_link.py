@@ -80,6 +80,8 @@ class SchedulerLink:
         self.is_attached = False
         self.on_attached: Callable[[], None] = lambda: None
         """Called when a scheduler has taken a hello."""
+        self.on_obeyed: Callable[[int, str], None] = lambda term, instance: None
+        """Called with term and instance of whom the worker obeys, and with 0 when it does so no more."""
 
     # -- what the worker has to say --
 
@@ -211,6 +213,7 @@ class SchedulerLink:
         finally:
             self.is_attached, self._outbox, self._stream = False, None, None
             self._reports = []  # the next hello says more
+            self.on_obeyed(0, "")
             self._has_ended.set()
             self._steps.link_closed()
         return None
@@ -305,6 +308,7 @@ class SchedulerLink:
         for frontend in lost:  # they travelled with the hello
             self._lost.pop(frontend, None)
         self._steps.greeted(term, instance)
+        self.on_obeyed(term, instance)
         self.on_attached()
         return True
 

@@ -16,7 +16,7 @@ import pytest
 from signalbox.errors import UnavailableError
 from signalbox.links import rpc
 from signalbox.links.addresses import read_addresses
-from signalbox.links.leader import LeaderSearch
+from signalbox.links.leader import Leader, LeaderSearch
 from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from tests.ports import free_ports
 
@@ -95,6 +95,26 @@ async def test_the_one_that_leads_is_found_and_its_channel_is_kept() -> None:
         second = await found.find()
     assert (first.address, first.term, first.instance) == (at(leader), 7, "i")
     assert first.channel is second.channel and scheduler.num_asked == 2
+
+
+async def test_one_that_is_deposed_is_taken_only_where_nobody_else_leads() -> None:
+    """T6: it answers first, and its successor comes a while later."""
+    older, newer = free_ports(2)
+    first = {"is_leader": True, "scheduler_epoch": 7, "scheduler_instance": "old"}
+    second = {"is_leader": True, "scheduler_epoch": 8, "scheduler_instance": "new"}
+
+    def is_deposed(leader: Leader) -> bool:
+        return leader.instance == "old"
+
+    async with serve(older, **first) as scheduler, search(older, newer) as found:
+        assert (await found.find(0.5, is_deposed)).instance == "old"
+        finding = asyncio.create_task(found.find(20, is_deposed))
+        before = scheduler.num_asked
+        while scheduler.num_asked < before + 3:
+            await asyncio.sleep(0.01)
+        async with serve(newer, **second):
+            assert (await finding).instance == "new"
+            assert (await found.find(0.5)).term in (7, 8)
 
 
 async def test_an_address_that_only_a_standby_names_is_followed() -> None:

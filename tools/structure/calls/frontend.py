@@ -147,6 +147,7 @@ def _link(services: Services, worker: Worker) -> WorkerLink:
         services.orders,
         lambda link: None,
         lambda link: None,
+        lambda term, instance: None,
         silence_s=10,
         unreachable_s=10,
     )
