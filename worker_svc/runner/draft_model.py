@@ -21,6 +21,7 @@ from worker_svc.runner.attention.kv_cache import KVCache, bytes_per_block
 from worker_svc.runner.cpu.direct_forward import forward_of
 from worker_svc.runner.errors import ModelLoadError
 from worker_svc.runner.model.loading import LoadedModel
+from worker_svc.runner.model.unexpected import refusing
 from worker_svc.runner.runner_info import tokenizer_fingerprint
 from worker_svc.runner.sampling.sampler import argmax
 from worker_svc.runner.torch_runner import TorchRunner, load_checked
@@ -60,7 +61,8 @@ def load_draft(path: Path, target: Path, *, dtype: str, device: str, block_size:
     """Loads the draft model in `path` for the model in `target`. ModelLoadError, also if their tokenizers differ."""
     if tokenizer_fingerprint(path) != tokenizer_fingerprint(target):
         raise ModelLoadError(f"draft_model {path} has another tokenizer.json than {target}.")
-    model = load_checked(path, dtype, device, block_size)
+    with refusing(path):
+        model = load_checked(path, dtype, device, block_size)
     if model.state_layout:
         raise ModelLoadError(f"draft_model {path} has recurrent layers, which a draft model cannot have.")
     return LoadedDraft(model, block_size)

@@ -35,6 +35,7 @@ from worker_svc.runner.model.memory import CacheSize
 from worker_svc.runner.model.memory_profile import StepUses
 from worker_svc.runner.model.model_identity import identify
 from worker_svc.runner.model.probe import check_paged_attention
+from worker_svc.runner.model.unexpected import refusing
 from worker_svc.runner.recurrent.drafted import rows_of
 from worker_svc.runner.recurrent.making import make_store
 from worker_svc.runner.recurrent.rows import scratch_rows
@@ -113,7 +114,8 @@ class TorchRunner:
         self._threads.apply(1)
         cache_size = CacheSize(num_blocks, kv_cache_memory, gpu_memory_utilization)
         path, self._split = Path(model_dir), split
-        self.model = self._load(path, dtype, quantization, device, block_size, max_model_len)
+        with refusing(path, has_ranks=split is not None):
+            self.model = self._load(path, dtype, quantization, device, block_size, max_model_len)
         maker = CacheMaker.of(
             self.model,
             cache_size,

@@ -145,5 +145,7 @@ def test_chunks_that_cannot_be_served_are_refused(model_dir: ModelDir) -> None:
     for wrong in (None, 0, "16"):
         with pytest.raises(ModelLoadError, match="attention_chunk_size"):
             check_config(config | {"attention_chunk_size": wrong}, path)
-    with pytest.raises(ModelLoadError, match="layer type 'chunked_attention' is not one of"):
+    with pytest.raises(
+        ModelLoadError, match="layer type 'chunked_attention' of model_type 'llama' is not one of"
+    ):
         check_config(config | {"model_type": "llama"}, path)

@@ -24,8 +24,10 @@ from worker_svc.runner.attention import torch_attention
 from worker_svc.runner.attention.families import chunk_of, window_of
 from worker_svc.runner.attention.kv_cache import KVCache, LayerCache, LayerShape
 from worker_svc.runner.attention.latent import absorbed_of
+from worker_svc.runner.attention.visibility import NOTES, Visibility, note_masks
 from worker_svc.runner.attention.ways import AttentionRows, Way, Ways, cut_rows, whole_rows
 from worker_svc.runner.cpu.native.kernels import Kernels, can_attend, load_kernels
+from worker_svc.runner.errors import ModelLoadError
 
 if TYPE_CHECKING:
     from worker_svc.core.batch import Batch
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 IMPLEMENTATION = "signalbox_paged"
 SHAPE_RECORDER = "signalbox_shapes"
+MASK_RECORDER = "signalbox_masks"
+"""As the recorder of shapes, with masks noted."""
 I32 = NDArray[np.int32]
 
 
@@ -213,15 +217,31 @@ _handed: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 """Keys and values that layers have handed on while shapes are noted."""
 
 
+_seen: dict[int, Visibility] = {}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a forward told of its layers, by number."""
+
+    shapes: dict[int, LayerShape]
+    """What a cache has to hold."""
+    seen: dict[int, Visibility]
+    """What queries see; empty where masks were not noted."""
+
+
 @contextlib.contextmanager
-def recording_shapes(model: Any) -> Iterator[dict[int, LayerShape]]:
-    """Lets `model` run with an attention that does nothing but note, by layer, what a cache has to hold."""
+def recording_layers(model: Any, *, notes_masks: bool) -> Iterator[Recorded]:
+    """Lets `model` run with an attention that does nothing but note what it is called with. notes_masks: transformers
+    makes masks, too; models whose code computes with them may fail."""
     _shapes.clear()
-    model.set_attn_implementation(SHAPE_RECORDER)
+    _seen.clear()
+    model.set_attn_implementation(MASK_RECORDER if notes_masks else SHAPE_RECORDER)
     try:
-        yield _shapes
+        yield Recorded(_shapes, _seen)
     finally:
         _handed.clear()
+        NOTES.clear()
         model.set_attn_implementation(IMPLEMENTATION)
 
 
@@ -245,6 +265,23 @@ def record_shape(
     _handed[index] = key, value
     value_dim = value.shape[3] if absorbed is None else absorbed.value_dim
     return query.new_zeros((1, query.shape[2], query.shape[1], value_dim)), None
+
+
+def record_mask(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    *rest: Any,
+    sliding_window: int | None = None,
+    **more: Any,
+) -> tuple[torch.Tensor, None]:
+    """An attention function that returns zeros; tensors as those of `paged_attention`."""
+    _seen[int(module.layer_idx)] = Visibility(  # type: ignore[arg-type]
+        sliding_window, chunk_of(module), NOTES.rule_of(attention_mask)
+    )
+    return record_shape(module, query, key, value, *rest, sliding_window=sliding_window, **more)
 
 
 def giver_of(key: torch.Tensor, value: torch.Tensor, sees: tuple[int, int] | None) -> int | None:
@@ -287,8 +324,13 @@ def paged_attention(
     `AbsorbedProjections` they are what it keeps. Returns `[1, T, Hq, Dv]`. The model makes no mask for an
     implementation that it does not know.
     """
-    assert attention_mask is None
     index = int(module.layer_idx)  # type: ignore[arg-type]
+    if attention_mask is not None:
+        family = getattr(getattr(module, "config", None), "model_type", type(module).__name__)
+        raise ModelLoadError(
+            f"model_type {family!r}: the attention of layer {index} makes a mask of its own, which a paged cache does "
+            "not have."
+        )
     batch = current().for_layer(index)
     layer = batch.enter_layer(index)
     if batch.cache.has_own(index):
@@ -374,3 +416,5 @@ def native_kernels() -> Kernels | None:
 
 AttentionInterface.register(IMPLEMENTATION, paged_attention)
 AttentionInterface.register(SHAPE_RECORDER, record_shape)
+AttentionInterface.register(MASK_RECORDER, record_mask)
+note_masks(MASK_RECORDER)

@@ -12,7 +12,7 @@ import transformers
 
 from worker_svc.runner.encoder import segments
 from worker_svc.runner.encoder.segments import Segments
-from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.errors import ModelLoadError, one_line
 from worker_svc.runner.model import checkpoint
 from worker_svc.runner.model.label_head import HeadKind, LabelHead, read_label_head
 from worker_svc.runner.model.loading import choose_device, choose_dtype
@@ -119,8 +119,7 @@ def _load_module(model_dir: Path, dtype: torch.dtype, head: LabelHead | None) ->
             output_loading_info=True,
         )
     except Exception as error:  # transformers raises many kinds for a directory that it cannot load
-        reason = str(error).strip().partition("\n")[0]
-        raise ModelLoadError(f"{model_dir} was refused by transformers: {reason}") from error
+        raise ModelLoadError(f"{model_dir} was refused by transformers: {one_line(error)}") from error
     # Embeddings are made of hidden states: the pooler of a base model is not looked at.
     missing = sorted(
         key for key in report["missing_keys"] if head is not None or not key.startswith("pooler.")

@@ -20,6 +20,7 @@ from worker_svc.runner.errors import ModelLoadError, check_at_least_one
 from worker_svc.runner.model.label_head import HeadKind, label_settings
 from worker_svc.runner.model.model_identity import identify
 from worker_svc.runner.model.pooling_config import has_pooling_config
+from worker_svc.runner.model.unexpected import refusing
 from worker_svc.runner.runner_info import choose_pooling_mode, resolve_max_model_len, tokenizer_fingerprint
 from worker_svc.runner.sampling.finite import with_bad_readings
 from worker_svc.runner.sampling.prompt_results import params_of
@@ -64,7 +65,8 @@ class EncoderRunner:
             torch.set_num_threads(threads)
         self._threads = threads
         path = Path(model_dir)
-        self.encoder = load_encoder(path, dtype=dtype, device=device)
+        with refusing(path):
+            self.encoder = load_encoder(path, dtype=dtype, device=device)
         self._head = EncoderHead(self.encoder)
         length = resolve_max_model_len(max_model_len, self.encoder.max_positions, self.encoder.max_positions)
         tasks, mode = encoder_tasks(path, self.encoder)

@@ -38,13 +38,13 @@ class CapturedStates:
     @property
     def hidden(self) -> torch.Tensor:
         """[T, H] after the final norm."""
-        assert self.output is not None, "the model has run"
+        assert self.output is not None, "the head does not call the base model as a whole"
         return self.output.last_hidden_state[0]  # type: ignore[no-any-return]
 
 
 def base_of(module: Any) -> Any:
     """The base model of a causal one: all but its head."""
-    return getattr(module, _base_name(module))
+    return module.get_submodule(_base_path(module))
 
 
 class ModelHead:
@@ -52,13 +52,14 @@ class ModelHead:
 
     def __init__(self, module: Any) -> None:
         self._module = module
-        self._base_name = _base_name(module)
+        parent, _, self._base_name = _base_path(module).rpartition(".")
+        self._parent = module.get_submodule(parent)
         self.vocab_size: int = module.config.vocab_size
 
     @classmethod
     def of(cls, module: Any) -> ModelHead | None:
         """The head of `module`; None if it has no base model apart from it."""
-        return cls(module) if _base_name(module) else None
+        return cls(module) if _base_path(module) else None
 
     @contextmanager
     def capturing(self) -> Iterator[CapturedStates]:
@@ -68,7 +69,7 @@ class ModelHead:
         def keep(_module: torch.nn.Module, _args: object, output: Any) -> None:
             captured.output = output
 
-        handle = getattr(self._module, self._base_name).register_forward_hook(keep)
+        handle = getattr(self._parent, self._base_name).register_forward_hook(keep)
         try:
             yield captured
         finally:
@@ -82,21 +83,26 @@ class ModelHead:
         """`[n, V]` logits, in the model's dtype, of the query tokens `queries` `[n]`."""
         states = captured.hidden[queries][None]
         known = type(captured.output)(**{**captured.output, "last_hidden_state": states})
-        base = getattr(self._module, self._base_name)
-        setattr(self._module, self._base_name, _Known(known, base))
+        base = getattr(self._parent, self._base_name)
+        setattr(self._parent, self._base_name, _Known(known, base))
         try:
             return self._module(inputs_embeds=states, use_cache=False).logits[0]  # type: ignore[no-any-return]
         finally:
-            setattr(self._module, self._base_name, base)
+            setattr(self._parent, self._base_name, base)
 
 
-def _base_name(module: Any) -> str:
-    """The attribute of a causal model that has all but its head; empty: it has none. Llama 4's text model says the name
-    that it has in its wrapper."""
+def _base_path(module: Any) -> str:
+    """The path of the module of a causal model that has all but its head; empty: it has none. Llama 4's text model says
+    the name that it has in its wrapper. Heads of OPT and of models with an encoder (BART) call the `decoder` inside
+    their base model, not the base model."""
     for name in (module.base_model_prefix, "model"):
         base = getattr(module, name, None) if name else None
         if isinstance(base, torch.nn.Module) and base is not module:
-            return str(name)
+            return (
+                f"{name}.decoder"
+                if isinstance(getattr(base, "decoder", None), torch.nn.Module)
+                else str(name)
+            )
     return ""
 
 

@@ -12,13 +12,14 @@ import torch
 import transformers
 
 from worker_svc.runner.attention import attention
-from worker_svc.runner.attention.attention import native_kernels
+from worker_svc.runner.attention.attention import Recorded, native_kernels
 from worker_svc.runner.attention.kv_cache import NO_KV, LayerShape
 from worker_svc.runner.attention.latent import absorb_projections
+from worker_svc.runner.attention.visibility import Visibility
 from worker_svc.runner.cpu.flags import BFLOAT16_CPU_FLAGS, cpu_flags
 from worker_svc.runner.cpu.packed_codes import fits
 from worker_svc.runner.cpu.rounded_weights import rounding
-from worker_svc.runner.errors import ModelLoadError
+from worker_svc.runner.errors import ModelLoadError, one_line
 from worker_svc.runner.model import checkpoint, wrapper
 from worker_svc.runner.model.expert_weights import with_stacks
 from worker_svc.runner.model.indexed import without_indexer
@@ -38,7 +39,9 @@ from worker_svc.runner.model.support import (
     OWN_ATTENTION,
     RECURRENT,
     check_config,
+    check_keys,
 )
+from worker_svc.runner.model.windows import check_visibility, named_windows
 from worker_svc.runner.recurrent.layers import layout_of, serve_recurrent
 from worker_svc.runner.recurrent.layout import StateLayout
 from worker_svc.runner.split.split import Split
@@ -69,8 +72,8 @@ class LoadedModel:
     vocab_size: int
     max_position_embeddings: int
     eos_token_ids: tuple[int, ...]
-    sliding_window: int | None
-    """Positions that a query of some layer looks at, at most; None: all of all."""
+    windows: tuple[int, ...]
+    """Positions that queries of some layers see at most, by the config, ascending; empty: all see all."""
     head: LabelHead | None = None
     """Its classification head; None: it is a language model."""
     num_kept: int = 0
@@ -140,7 +143,10 @@ def load_model(
         logger.info("%d layers keep latents instead of keys and values", num_latent)
     config = module.config
     # First of all: what has no such attention is refused with that reason.
-    shapes = layer_shapes(module, chosen_device, {layer.layer_idx for layer in recurrent}, split)
+    numbers = {layer.layer_idx for layer in recurrent}
+    shapes, seen = look_at_layers(module, chosen_device, numbers, split)
+    num_positions = max_model_len or config.max_position_embeddings
+    check_visibility(config, seen, num_positions)
     states = layout_of(recurrent)
     state_bytes, of_all = states.bytes_per_row, shapes
     if split is not None:
@@ -149,7 +155,7 @@ def load_model(
         raise ModelLoadError(
             f"model_type {config.model_type!r} has recurrent layers alone, none that attends."
         )
-    rope = fix_rope(module, max_model_len or config.max_position_embeddings)
+    rope = fix_rope(module, num_positions)
     return LoadedModel(
         module=module,
         layer_shapes=shapes,
@@ -158,8 +164,7 @@ def load_model(
         vocab_size=config.vocab_size,
         max_position_embeddings=config.max_position_embeddings,
         eos_token_ids=read_eos_token_ids(model_dir, text_config),
-        sliding_window=getattr(config, "sliding_window", None)
-        or getattr(config, "attention_chunk_size", None),
+        windows=tuple(named_windows(config)),
         head=head,
         num_kept=num_kept,
         kept=told,
@@ -220,25 +225,27 @@ def gpu_dtype(dtype: str, name: str, capability: tuple[int, int]) -> torch.dtype
     return torch.float32
 
 
-@torch.inference_mode()
-def layer_shapes(
+def look_at_layers(
     module: Any, device: torch.device, recurrent: Set[int] = frozenset(), split: Split | None = None
-) -> list[LayerShape]:
+) -> tuple[list[LayerShape], dict[int, Visibility]]:
     """KV shapes of all layers, as the model hands them to an attention function when it runs one token; those of the
-    `recurrent` ones, of layers that mix no tokens, and of those that other ranks have by `split`, are empty.
+    `recurrent` ones, of layers that mix no tokens, and of those that other ranks have by `split`, are empty. And what
+    queries see, by layer.
 
     ModelLoadError if another layer calls none: then it would not read the paged cache either.
     """
-    token = torch.zeros(1, 1, dtype=torch.int64, device=device)
     family = module.config.model_type
-    with attention.recording_shapes(module) as shapes, skipping_experts(module), skipping_products(module):
+    try:
+        recorded = _run_recorded(module, device, notes_masks=True)
+    except Exception:  # a model that computes with masks
         try:
-            module(input_ids=token, position_ids=token, use_cache=False)
+            recorded = _run_recorded(module, device, notes_masks=False)
         except Exception as error:  # a model that needs the masks or the cache of its own attention
             raise ModelLoadError(
-                f"model_type {family!r} does not run with another attention function: it {OWN_ATTENTION}."
+                f"model_type {family!r} does not run with another attention function: it {OWN_ATTENTION} "
+                f"({one_line(error)})."
             ) from error
-    num_layers = int(module.config.num_hidden_layers)
+    shapes, num_layers = recorded.shapes, int(module.config.num_hidden_layers)
     without = recurrent | (mixing_nothing(module.config) if family in HYBRID_FAMILIES else set())
     here = set(range(num_layers)) if split is None or split.stage is None else set(split.stage.layers)
     missing = sorted(here - shapes.keys() - without)
@@ -247,7 +254,19 @@ def layer_shapes(
             f"model_type {family!r} does not use the attention interface in layer {missing[0]} "
             f"({len(missing)} of {num_layers} layers): it {OWN_ATTENTION}, or {RECURRENT}."
         )
-    return [shapes.get(i, NO_KV) for i in range(num_layers)]
+    return [shapes.get(i, NO_KV) for i in range(num_layers)], recorded.seen
+
+
+@torch.inference_mode()
+def _run_recorded(module: Any, device: torch.device, *, notes_masks: bool) -> Recorded:
+    token = torch.zeros(1, 1, dtype=torch.int64, device=device)
+    with (
+        attention.recording_layers(module, notes_masks=notes_masks) as recorded,
+        skipping_experts(module),
+        skipping_products(module),
+    ):
+        module(input_ids=token, position_ids=token, use_cache=False)
+    return Recorded(dict(recorded.shapes), dict(recorded.seen))
 
 
 def mixing_nothing(config: Any) -> set[int]:
@@ -326,6 +345,7 @@ def _load_module(
                 dtype=dtype,
                 local_files_only=True,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are refused below, by their names
             )
     except Exception as error:  # transformers raises many kinds for a directory that it cannot load
         if weights is not None and weights.failure is not None:
@@ -334,23 +354,32 @@ def _load_module(
             raise
         if isinstance(error, KeyError) and error.args == (attention.IMPLEMENTATION,):
             raise ModelLoadError(f"{model_dir} is not supported: it {OWN_ATTENTION}.") from error
-        reason = str(error).strip().partition("\n")[0]
-        raise ModelLoadError(f"{model_dir} was refused by transformers: {reason}") from error
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise ModelLoadError(f"{model_dir} lacks the weight {missing[0]} ({len(missing)} are missing).")
-    mismatched = sorted(report["mismatched_keys"])
-    if mismatched:
-        name, stored, wanted = mismatched[0]
+        family = text_config["model_type"]
         raise ModelLoadError(
-            f"{model_dir} has the weight {name} in the shape {list(stored)}, but its config.json says {list(wanted)} "
-            f"({len(mismatched)} such weights)."
-        )
+            f"{model_dir} (model_type {family!r}) was refused by transformers: {one_line(error)}"
+        ) from error
+    _check_report(model_dir, str(text_config["model_type"]), report)
     serve_llama4(module)
     told, num_kept = ("", 0) if kept is None else (kept.told, kept.put_into(module, dtype))
     if split is not None:
         split.join(module, splits_head=splits_head)
     return module, num_kept, told
+
+
+def _check_report(model_dir: Path, family: str, report: dict[str, Any]) -> None:
+    """ModelLoadError where weights are missing or have another shape than the model's."""
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ModelLoadError(
+            f"{model_dir} (model_type {family!r}) lacks the weight {missing[0]} ({len(missing)} are missing)."
+        )
+    mismatched = sorted(report["mismatched_keys"])
+    if mismatched:
+        name, stored, wanted = mismatched[0]
+        raise ModelLoadError(
+            f"{model_dir} (model_type {family!r}) has the weight {name} in the shape {list(stored)}, but its "
+            f"config.json says {list(wanted)} ({len(mismatched)} such weights)."
+        )
 
 
 def _check_memory(
@@ -390,13 +419,28 @@ def _read_config(model_dir: Path, text_config: dict[str, Any]) -> Any:
     auto: Any = transformers.AutoConfig
     raw_config = checkpoint.read_json(model_dir / checkpoint.CONFIG)
     family = OTHER_NAMES.get(text_config["model_type"])
+    _check_known(model_dir, raw_config, str(family or text_config["model_type"]))
     if wrapper.is_wrapper(raw_config) or family is not None:
         config = auto.for_model(**text_config | ({"model_type": family} if family is not None else {}))
     else:
         config = auto.from_pretrained(model_dir, local_files_only=True, trust_remote_code=False)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
+    check_keys(config.to_dict(), model_dir / checkpoint.CONFIG)
     return without_indexer(config)
+
+
+def _check_known(model_dir: Path, raw_config: dict[str, Any], family: str) -> None:
+    """ModelLoadError for a model_type that transformers itself has no code for."""
+    if family in transformers.CONFIG_MAPPING:
+        return
+    own = raw_config.get("auto_map")
+    reason = (
+        "its code is in its own repository (auto_map), and such code never runs here"
+        if own
+        else f"transformers {transformers.__version__} has no code for it"
+    )
+    raise ModelLoadError(f"{model_dir}: model_type {family!r} is not served: {reason}.")
 
 
 def _model_class(config: Any, kind: HeadKind) -> Any:

@@ -101,6 +101,10 @@ HYBRID_LAYER_TYPES = ("attention", "conv", "linear_attention", "mamba", "mlp", "
 LAYER_TYPES = ("full_attention", "sliding_attention")
 INDEXED = ("indexed_attention", "deepseek_sparse_attention")
 """What all layers of an indexed family are."""
+SPARSE_PREFIXES = ("index_", "indexer_", "compress_ra", "ngram_", "sparse_attention", "sparse_config")
+"""How keys begin that have layers pick, compress or look up what a query sees: what would be left out in silence."""
+SU_FAMILIES = ("phi3", "phi4_multimodal", "phimoe")
+"""Families that know longrope by its older name, `su`."""
 CHUNKED, CHUNKED_FAMILIES = "chunked_attention", ("llama4_text",)
 """Layers whose queries look at positions of their own chunk, and the families of which they are known."""
 
@@ -124,15 +128,32 @@ def check_config(config: dict[str, Any], path: Path, max_model_len: int | None =
             f"{path}: model_type {family!r} is not supported: it {REFUSED_FAMILIES[family]}."
         )
     read_scheme(path.parent, config)
+    check_keys(config, path)
     for key in ("rope_scaling", "rope_parameters"):
         for rope_type in rope_types(config.get(key)):
-            if rope_type not in ROPE_TYPES:
+            known = [each for each in ROPE_TYPES if each != "su" or family in SU_FAMILIES]
+            if rope_type not in known:
                 raise ModelLoadError(
-                    f"{path}: {key} of type {rope_type!r} is not one of {', '.join(ROPE_TYPES)}."
+                    f"{path}: {key} of type {rope_type!r} is not one of {', '.join(known)} "
+                    f"(model_type {family!r})."
                 )
     _check_layers(config, path)
     if family in INDEXED_FAMILIES:
         _check_picks_all(config, path, max_model_len)
+
+
+def check_keys(config: dict[str, Any], path: Path) -> None:
+    """ModelLoadError for a key of attention that is not computed here; also to be asked about what transformers makes
+    of a config.json that leaves keys out."""
+    family = config["model_type"]
+    if family in INDEXED_FAMILIES:
+        return
+    for key, value in sorted(config.items()):
+        if key.startswith(SPARSE_PREFIXES) and value:
+            raise ModelLoadError(
+                f"{path}: {key} of model_type {family!r} belongs to an attention that is not served here: queries "
+                "would see other positions than they are meant to."
+            )
 
 
 def _check_layers(config: dict[str, Any], path: Path) -> None:
@@ -154,7 +175,9 @@ def _check_layers(config: dict[str, Any], path: Path) -> None:
         known = (*known, *INDEXED)
     for layer_type in layer_types:
         if layer_type not in known:
-            raise ModelLoadError(f"{path}: layer type {layer_type!r} is not one of {', '.join(known)}.")
+            raise ModelLoadError(
+                f"{path}: layer type {layer_type!r} of model_type {family!r} is not one of {', '.join(known)}."
+            )
     chunk = config.get("attention_chunk_size", 1)
     if family in CHUNKED_FAMILIES and (not isinstance(chunk, int) or chunk < 1):
         raise ModelLoadError(f"{path}: attention_chunk_size {chunk!r} is not a number of positions.")
