@@ -34,7 +34,8 @@ class Visibility:
         return first if self.chunk is None else max(first, position // self.chunk * self.chunk)
 
     def first_seen_by_mask(self, position: int) -> int | None:
-        """The same by the mask; -1 if that leaves out positions in between; None if there is no mask that can tell."""
+        """The first position that it sees by the mask; -1 if that leaves out positions in between; None if there is no
+        mask that can tell."""
         if self.rule is None:
             return None
         zero = torch.zeros((), dtype=torch.int64)

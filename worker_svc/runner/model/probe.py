@@ -27,7 +27,7 @@ MOST_PRODUCTS = 1 << 36
 """Weights times tokens up to which longer ones are passed, too: about a second on two cores. Above, what layers see is
 known from their masks alone (`windows.check_visibility`)."""
 MOST_SCORES = 1 << 27
-"""The same of heads times tokens squared: eager attention keeps so many numbers at a time."""
+"""Heads times tokens squared up to which they are passed: eager attention keeps so many numbers at a time."""
 MOST_CHUNK = 256
 """Most tokens of a chunk."""
 GARBAGE = 1e4

@@ -14,20 +14,20 @@ SLIDING, CHUNKED = "sliding_attention", "chunked_attention"
 WINDOWED = (SLIDING, CHUNKED)
 """Layer types whose queries do not see all positions."""
 MOST_POSITIONS = 1 << 18
-"""Positions up to which masks are asked, so that it takes milliseconds."""
+"""Most positions that masks are evaluated at, so that it takes milliseconds."""
 
 
 def check_visibility(config: Any, seen: Mapping[int, Visibility], num_positions: int) -> None:
     """ModelLoadError where a layer would see other positions than by its mask, or where the config names a window that
     no layer has; both for requests of up to `num_positions`."""
     family, last = config.model_type, min(num_positions, MOST_POSITIONS) - 1
-    asked: dict[tuple[int, int], int | None] = {}  # layers share masks
+    by_rule: dict[tuple[int, int], int | None] = {}  # layers share masks
     for number, layer in sorted(seen.items()):
         for position in (last, last // 2):
             key = id(layer.rule), position
-            if key not in asked:
-                asked[key] = layer.first_seen_by_mask(position)
-            by_mask = asked[key]
+            if key not in by_rule:
+                by_rule[key] = layer.first_seen_by_mask(position)
+            by_mask = by_rule[key]
             if by_mask is not None and by_mask != layer.first_seen(position):
                 raise ModelLoadError(_other_positions(config, number, layer, position, by_mask))
     name, reach = _named_window(config, num_positions)
