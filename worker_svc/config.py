@@ -18,6 +18,7 @@ from signalbox.protocol.speculation import parse_speculation
 from signalbox.runtime.config import flag_of
 from signalbox.telemetry.settings import MetricsSettings
 from worker_svc.ranks.place import place_of
+from worker_svc.steps.mask_pool import DEFAULT_THREADS
 from worker_svc.transfer.channels.names import ALL, read_names
 
 HAND_OVER_S = 20.0
@@ -78,6 +79,9 @@ class WorkerSettings(MetricsSettings, FollowedFormSettings):
     threads: int | None = Field(None, ge=1)
     """Most CPU threads of the model; steps of few tokens may take fewer. Unset: one for each physical
     core, or what a quota allows; one less where the services would have none left. The log says why."""
+    mask_threads: int = Field(DEFAULT_THREADS, ge=1, le=64)
+    """Threads that make the masks of outputs that follow a form, beside the model. Of two or more, one makes none but
+    those that the step waits for: masks that take long go on in the others."""
     tensor_parallel: int = Field(1, ge=1, le=64)
     """Processes among which the model is divided: each has a part of its weights and of its KV cache, and `threads` is
     for each of them. They are started here, on this host; or each by itself, where the environment says which rank it

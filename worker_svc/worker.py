@@ -95,6 +95,7 @@ class Worker:
                 self._in_loop(self._take_news), self._in_loop(self._tell_event), self._in_loop(self._repeat)
             ),
             disk=self._disk,
+            mask_threads=settings.mask_threads,
         )
         self._transfers: Transfers | None = None
         if settings.hand_off and runner.info.kv_layout:

@@ -128,6 +128,7 @@ def build_new_request(request: Request, worker: Worker) -> scheduler_pb2.NewRequ
         max_tokens=int(worker.table.limit[request.slot]) - request.num_prompt_tokens,
         num_known_tokens=request.num_known_tokens,
         max_draft_tokens=int(worker.table.drafts[request.slot]),
+        account=int(worker.table.account[request.slot]),
         kind=generation_pb2.REQUEST_KIND_POOLING
         if request.is_pooling
         else generation_pb2.REQUEST_KIND_GENERATE,

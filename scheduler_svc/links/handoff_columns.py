@@ -62,6 +62,7 @@ def build_import(handoff: Handoff) -> scheduler_pb2.NewRequestData:
             address=source.address,
         ),
         leg=handoff.leg,
+        account=int(target.table.account[handoff.target_slot]),
     )
 
 

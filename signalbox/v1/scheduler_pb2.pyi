@@ -849,7 +849,7 @@ class BlockLoan(_message.Message):
     def __init__(self, block_ids: _Optional[bytes] = ..., groups: _Optional[_Iterable[_Union[GroupBlocks, _Mapping]]] = ...) -> None: ...
 
 class NewRequestData(_message.Message):
-    __slots__ = ("slot", "ref", "frontend_instance", "chain_hash", "scheduler_meta", "payload", "traceparent", "tracestate", "max_tokens", "max_draft_tokens", "kind", "num_known_tokens", "import_from", "leg")
+    __slots__ = ("slot", "ref", "frontend_instance", "chain_hash", "scheduler_meta", "payload", "traceparent", "tracestate", "max_tokens", "max_draft_tokens", "kind", "num_known_tokens", "import_from", "leg", "account")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
@@ -864,6 +864,7 @@ class NewRequestData(_message.Message):
     NUM_KNOWN_TOKENS_FIELD_NUMBER: _ClassVar[int]
     IMPORT_FROM_FIELD_NUMBER: _ClassVar[int]
     LEG_FIELD_NUMBER: _ClassVar[int]
+    ACCOUNT_FIELD_NUMBER: _ClassVar[int]
     slot: int
     ref: RequestRef
     frontend_instance: str
@@ -878,7 +879,8 @@ class NewRequestData(_message.Message):
     num_known_tokens: int
     import_from: ImportFrom
     leg: int
-    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., chain_hash: _Optional[bytes] = ..., scheduler_meta: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., max_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., num_known_tokens: _Optional[int] = ..., import_from: _Optional[_Union[ImportFrom, _Mapping]] = ..., leg: _Optional[int] = ...) -> None: ...
+    account: int
+    def __init__(self, slot: _Optional[int] = ..., ref: _Optional[_Union[RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., chain_hash: _Optional[bytes] = ..., scheduler_meta: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., max_tokens: _Optional[int] = ..., max_draft_tokens: _Optional[int] = ..., kind: _Optional[_Union[_generation_pb2.RequestKind, str]] = ..., num_known_tokens: _Optional[int] = ..., import_from: _Optional[_Union[ImportFrom, _Mapping]] = ..., leg: _Optional[int] = ..., account: _Optional[int] = ...) -> None: ...
 
 class ImportFrom(_message.Message):
     __slots__ = ("transfer", "key", "source", "address")

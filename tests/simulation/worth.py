@@ -30,6 +30,7 @@ from tests.simulation import (
     test_handoff,
     test_host_tier,
     test_lanes,
+    test_masks,
     test_mutations,
     test_pulls,
     test_states,
@@ -40,7 +41,9 @@ from tests.simulation.ring.hunt import Found, try_plot
 from tests.simulation.ring.profiles import PROFILES
 from tests.simulation.ring.scenario import draw
 
-RING_LISTS = (test_mutations.HUNTS, test_handoff.HUNTS, test_pulls.HUNTS, test_windows.RING_HUNTS)
+RING_LISTS = (
+    *(test_mutations.HUNTS, test_masks.HUNTS, test_handoff.HUNTS, test_pulls.HUNTS, test_windows.RING_HUNTS),
+)
 CORE_LISTS = (
     *(test_mutations.CORE_HUNTS, test_lanes.HUNTS, test_ahead.HUNTS, test_checkpoints.HUNTS, test_disk.HUNTS),
     *(test_drafts_and_states.HUNTS, test_host_tier.HUNTS, test_states.HUNTS, test_windows.HUNTS),
@@ -51,6 +54,7 @@ FAMILIES = {
     "lanes": ("lanes",),
     "states": ("states",),
     "windows": ("windows",),
+    "forms": ("forms",),
     "links": (
         *("alone", "apart", "gone", "late", "reach", "refused", "stopped", "store", "twins", "walled"),
     ),

@@ -74,6 +74,8 @@ class NewRequest:
     """The payload could not be read: the request ends with this."""
     leg: int = 0
     """How often the right to run the attempt was given before (HO2)."""
+    account: int = 0
+    """Requests of one number are one tenant's."""
     payload: bytes = field(default=b"", repr=False)
     """A serialized RequestPayload without tokens, for whoever takes the request over."""
 

@@ -24,6 +24,7 @@ from worker_svc.core.output_sorter import OutputSorter
 from worker_svc.core.requests.automaton import Automaton
 from worker_svc.core.requests.checkpoints import Checkpoints
 from worker_svc.core.requests.grammar import GrammarTable
+from worker_svc.core.requests.masks import MaskMaker
 from worker_svc.core.requests.prompt_reading import TOO_MANY_RESULTS, take_readings, unread_gap
 from worker_svc.core.requests.reasoning import ReasoningGuard
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
@@ -33,6 +34,7 @@ from worker_svc.core.run_ahead import needs_commit, needs_commit_of_lane
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.seal import seal_blocks
 from worker_svc.core.step import (
+    I64,
     Failure,
     FrontendOutput,
     NewRequest,
@@ -89,6 +91,14 @@ class WorkerCore:
         """What became of all drafts so far."""
         return self.drafting.totals if self.drafting is not None else DraftTotals()
 
+    def make_masks_with(self, maker: MaskMaker) -> None:
+        """Who makes the masks of outputs that follow a form; without a word they are made where they are needed."""
+        self._grammars.maker = maker
+
+    def wait_for_masks(self) -> None:
+        """A step runs nothing: it lasts until one of the masks is there that are being made, and not for long (G14)."""
+        self._grammars.wait_for_one()
+
     # -- what comes in --
 
     def add(self, request: NewRequest) -> list[FrontendOutput]:
@@ -114,7 +124,7 @@ class WorkerCore:
         self._stops.add(request.sampling)
         self._sorter.add(slot, request.ref.frontend_instance)
         if request.form is not None:
-            self._grammars.expect(slot)
+            self._grammars.expect(slot, request.account)
         if request.reasoning is not None:
             self._grammars.guard(slot, ReasoningGuard.after(request.reasoning, request.prior_output.tolist()))
 
@@ -180,10 +190,15 @@ class WorkerCore:
         self.checkpoints.follow(delta.all_copies)
         state_copies, positions = self.checkpoints.save(delta.checkpoints)
         state_copies += apply_changes(table, delta, self.states, self.checkpoints, self.handoffs, self._clear)
+        if delta.preempted_slots:
+            live = [slot for slot in delta.preempted_slots if table.status[slot] != SlotStatus.ENDED]
+            self._grammars.make(live)
         rows = table.rows_of(delta.step_id)
         report = StepReport(delta.step_id, num_decode_rows=len(rows), checkpoint_positions=positions)
         chunks = self._admit_chunks(delta, report)
         ready = ready_rows(table, rows, report, is_skipped=delta.is_skipped)
+        if self._grammars.jobs:
+            ready = self._on_time(ready, report)
         drafts = self.drafting.propose(table, delta, ready) if self.drafting is not None else None
         drafts = self._grammars.cut_drafts(ready, drafts)
         batch = build_batch(table, delta.step_id, ready, drafts, chunks)
@@ -226,6 +241,15 @@ class WorkerCore:
         self.table.runs[self._settling] = True
         self._settling = []
 
+    def _on_time(self, rows: I64, report: StepReport) -> I64:
+        """The decode rows among `rows` whose masks are not late; the others sit the step out."""
+        late = self._grammars.late_among(rows)
+        if not late:
+            return rows
+        self._grammars.sit_out(late)
+        report.exceptions += [(slot, 0) for slot in late]
+        return rows[~np.isin(rows, late)]
+
     def _admit_chunks(self, delta: StepDelta, report: StepReport) -> list[SlotStart]:
         """The chunks that start where their request stands; the others are reported as not run."""
         table, admitted = self.table, []
@@ -237,7 +261,7 @@ class WorkerCore:
             if is_final and table.pooling[slot] is None:
                 self._settling.append(slot)
                 table.lane[slot] = delta.step_id % table.num_lanes
-            reason = self._why_not(chunk)
+            reason = self._why_not(chunk, is_final)
             if reason is None:
                 admitted.append(chunk)
                 continue
@@ -246,7 +270,7 @@ class WorkerCore:
                 report.exceptions.append((slot, 0))
         return admitted
 
-    def _why_not(self, chunk: SlotStart) -> NotRunReason | None:
+    def _why_not(self, chunk: SlotStart, is_final: bool) -> NotRunReason | None:
         """Why `chunk` cannot run; None: it can. A request that can never be served as asked ends here."""
         table, slot = self.table, chunk.slot
         if table.status[slot] == SlotStatus.ENDED:
@@ -259,6 +283,9 @@ class WorkerCore:
             table.end(slot, FinishReason.ERROR, Failure("InternalError", message))
             self._failed.append(slot)
             return NotRunReason.ERROR
+        if is_final and not self._grammars.is_made(slot):
+            self._grammars.sit_out([slot])
+            return NotRunReason.STALE
         return None
 
     # -- what goes out --
@@ -276,7 +303,9 @@ class WorkerCore:
                 self._failed_rows.fail(step, row, failure)
         failed = failed | overrun
         failed = failed | self._failed_rows.fail_bad(step, sampled, failed)
-        failed = failed | self._failed_rows.fail_unmasked(step, failed)
+        if step.batch.masks is not None:
+            failed = failed | self._failed_rows.fail_unmasked(step, step.batch.masks, failed)
+            failed = failed | self._sit_out(step, step.batch.masks.late, failed)
         for chunk in step.chunks:
             if table.status[chunk.slot] == SlotStatus.PREFILL:
                 table.num_computed[chunk.slot] = chunk.start + chunk.length
@@ -294,6 +323,8 @@ class WorkerCore:
         ends += [(slot, FinishReason.ERROR) for slot in prompts.too_many]
         new.failures.update(dict.fromkeys(prompts.too_many, TOO_MANY_RESULTS))
         ended = self._end(step, ends, new.failures)
+        if self._grammars.ahead:
+            self._grammars.make_ahead(new.slots[table.status[new.slots] == SlotStatus.DECODE].tolist())
         if self._grammars.work.reported or self._grammars.work.left:
             self._report_work(report)
         report.use_dense_counts(step.rows)
@@ -305,6 +336,15 @@ class WorkerCore:
             report.mask_us = self._grammars.take_work([slot for slot, _, _ in report.finished])
         else:
             self._grammars.work.forget_left()
+
+    def _sit_out(self, step: RunningStep, late: list[int], failed: dict[int, str]) -> dict[int, str]:
+        """The rows whose masks were late, with why they do not count. Nothing of them has changed."""
+        late = [row for row in late if row not in failed]
+        for row in late:
+            assert row < step.batch.num_decode_rows, "a prompt ended without its mask"
+            report_unused(self.table, step, row, NotRunReason.STALE)
+        self._grammars.sit_out(step.batch.slots[late].tolist())
+        return dict.fromkeys(late, "its mask was late")
 
     def _drop_overruns(self, step: RunningStep) -> dict[int, str]:
         """The rows whose request ended, or was cancelled, while they were in flight, with why they do not count."""

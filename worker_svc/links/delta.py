@@ -118,6 +118,7 @@ def parse_new_request(message: scheduler_pb2.NewRequestData, info: RunnerInfo) -
         form=None if is_pooling(message) else parse_form(payload),
         reasoning=parse_reasoning(payload),
         leg=message.leg,
+        account=message.account,
         payload=without_tokens(payload),
     )
 

@@ -23,7 +23,7 @@ from worker_svc.core.alone.client_orders import ClientOrders
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.faults.isolation import check_alive
-from worker_svc.core.requests.masks import Masks
+from worker_svc.core.requests.masks import INLINE, MaskMaker
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.step import FrontendOutput, SideCopies, StepDelta, StepReport
 from worker_svc.core.steps_in_flight import StepsInFlight
@@ -99,10 +99,10 @@ class Surroundings:
     post: Callable[[Item], None]
     """Brings an item to the inbox. Any thread may call it."""
     copier: Copier
-    fill: Callable[[Masks], None]
-    """Told of a step's masks before it starts, so that another thread may fill them."""
     disk: Disk | None = None
     """None: there is no disk tier, and nothing is ordered of it."""
+    masks: MaskMaker = INLINE
+    """Makes the masks of outputs that follow a form."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,8 @@ class StepEngine:
         self._most_tokens = most_tokens
         self._bounds = Bounds.of(runner.info, core.table.num_slots, most_tokens)
         self._core, self._runner, self._info = core, runner, runner.info
-        self._clock, self._copier, self._fill = around.clock, around.copier, around.fill
+        self._clock, self._copier = around.clock, around.copier
+        core.make_masks_with(around.masks)
         self._disk = around.disk
         self._in_flight = StepsInFlight(core.table, runner, around.copier.begin, self._begin_disk)
         self._times: deque[_Times] = deque()
@@ -323,8 +324,8 @@ class StepEngine:
         self._grammars.forget(changes.finished_slots)
         for prepared in self._handoffs.applied(changes):
             self._grammars.take(prepared)
-        if step.batch.masks is not None:
-            self._fill(step.batch.masks)
+        if not len(step.batch.slots) and not changes.is_skipped and not self._in_flight:
+            self._core.wait_for_masks()
         self._in_flight.start(step)
         self._times.append(_Times(changes, arrived.at, started, self._clock()))
 

@@ -8,10 +8,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from worker_svc.core.batch import ModelRunner
-from worker_svc.core.requests.masks import Masks
 from worker_svc.core.step import Failure, FrontendOutput
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarResult
@@ -20,6 +18,7 @@ from worker_svc.steps.engine import Disk, Listeners, StepEngine, Surroundings
 from worker_svc.steps.handoff_coordinator import HandoffListeners
 from worker_svc.steps.inbox import StepInbox
 from worker_svc.steps.items import CopiesFailed, Item
+from worker_svc.steps.mask_pool import DEFAULT_THREADS, MaskPool
 from worker_svc.steps.results import StepResult, StepTotals
 from worker_svc.steps.side_copier import SideCopier
 from worker_svc.tracing import RunSpans
@@ -48,16 +47,17 @@ class StepLoop(StepInbox):
         on_turn: Callable[[int], None] = lambda step_id: None,
         handoffs: HandoffListeners | None = None,
         disk: Disk | None = None,
+        mask_threads: int = DEFAULT_THREADS,
     ) -> None:
         """preparation: of the grammars; None: requests whose output has to follow a form are refused. on_refusal: what
         frontends are to be told of a request that was refused when it came. most_tokens: that the runner takes in a
         step. on_turn: told of each step when it becomes the oldest that has not ended. disk: the disk tier, if there
-        is one."""
+        is one. mask_threads: threads that make the masks of forms."""
         self._inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         super().__init__(self._inbox.put, time.monotonic)
         self._copier = SideCopier(runner, self._side_copies_ended)
-        self._masking = ThreadPoolExecutor(1, thread_name_prefix="masks")
-        around = Surroundings(time.monotonic, self._inbox.put, self._copier, self._fill, disk)
+        self._masks = MaskPool(mask_threads)
+        around = Surroundings(time.monotonic, self._inbox.put, self._copier, disk, self._masks)
         listeners = Listeners(
             on_result, on_refused, on_grammar_result, on_refusal, on_turn, handoffs or HandoffListeners()
         )
@@ -90,7 +90,7 @@ class StepLoop(StepInbox):
         """Lets the steps that have arrived run, then ends the thread."""
         self._inbox.put(None)
         self._thread.join(timeout_s)
-        self._masking.shutdown(wait=False)
+        self._masks.close()
         self._copier.close(timeout_s)
 
     def _run(self) -> None:
@@ -121,9 +121,6 @@ class StepLoop(StepInbox):
             except queue.Empty:
                 if is_done:
                     engine.finish()
-
-    def _fill(self, masks: Masks) -> None:
-        masks.fill_with(self._masking)
 
     def _side_copies_ended(self, fence: int, failure: Failure | None) -> None:
         """Called by the copying thread, so that nobody waits for the step that runs."""

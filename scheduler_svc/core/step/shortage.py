@@ -11,8 +11,8 @@ from scheduler_svc.core.step.step import Slots
 
 
 def certain_to_end(worker: Worker) -> Slots:
-    """Slots that reach their limit within the steps in flight: each decode row makes one token at least, and a pooling
-    request ends with its final chunk."""
+    """Slots that reach their limit within the steps in flight: each decode row makes one token at least, or sits
+    the step out for once (G6), and a pooling request ends with its final chunk."""
     table = worker.table
     in_flight = np.zeros(table.num_slots, np.int64)
     for record in worker.records:

@@ -83,6 +83,9 @@ class Requests:
         """Counts what `batch` computes and samples; the sampled tokens are 0 until `fill_in`."""
         self.num_computed[batch.slots] = batch.seq_lens
         self.num_tokens[batch.slots[batch.sample_rows]] += 1
+        if self._grammars is not None:
+            for slot in batch.slots.tolist():
+                self._grammars.drop_masks(slot)
 
     def fill_in(self, batch: Batch, token_ids: I32) -> None:
         """The tokens that `batch` has sampled."""

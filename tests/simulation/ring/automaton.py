@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form, FormError
-from worker_svc.core.requests.automaton import GrammarError
+from worker_svc.core.requests.automaton import FormLimitError, GrammarError
 
 I32 = NDArray[np.int32]
 MASK_US, TOKEN_US = 700, 90
@@ -22,19 +22,21 @@ class Rule:
 
     modulus: int
     length: int
+    most_masks: int = 0
+    """The output fails at the token whose mask is one more; 0: there is no limit."""
 
     @property
     def text(self) -> str:
         """As it travels, in place of a regular expression."""
-        return f"{self.modulus}:{self.length}"
+        return f"{self.modulus}:{self.length}:{self.most_masks}"
 
 
 def read_rule(form: Form) -> Rule:
     """Raises FormError for what is none."""
-    modulus, _, length = form.text.partition(":")
-    if not modulus.isdigit() or not length.isdigit():
+    numbers = form.text.split(":")
+    if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
         raise FormError("is no rule")
-    return Rule(int(modulus), int(length))
+    return Rule(*map(int, numbers))
 
 
 def first_allowed(rule: Rule, position: int, token: int, vocab_size: int) -> int:
@@ -53,6 +55,10 @@ class RuleAutomaton:
         """As if a mask took MASK_US, and a token TOKEN_US."""
         self.replay_us: int | None = None
         """What it had worked when its first mask was asked for: of output of earlier attempts. None: none was."""
+        self.num_counted = 0
+        """Masks of the places behind."""
+        self.is_taken = False
+        """A job has it that is not done: nobody else may touch it (G10)."""
 
     @property
     def is_complete(self) -> bool:
@@ -61,13 +67,16 @@ class RuleAutomaton:
 
     def advance(self, token: int) -> None:
         """Takes the next output token."""
+        assert not self.is_taken, "a token is taken while a mask is being made"
         if self.is_complete or token % self._rule.modulus != self._position % self._rule.modulus:
             raise GrammarError(f"token {token} at position {self._position} breaks {self._rule}")
         self._position += 1
         self.work_us += TOKEN_US
+        self.num_counted += 1
 
     def legal_drafts(self, drafts: I32) -> int:
         """How many of `drafts` may come."""
+        assert not self.is_taken, "drafts are looked at while a mask is being made"
         count = 0
         for token in drafts.tolist():
             position = self._position + count
@@ -80,7 +89,10 @@ class RuleAutomaton:
         """Fills `masks` for the next positions."""
         if self.replay_us is None:
             self.replay_us = self.work_us
+        assert not self.is_taken, "two masks are being made"
         for number in range(1 + len(drafts)):
+            if self._rule.most_masks and self.num_counted + number >= self._rule.most_masks:
+                raise FormLimitError("asks for too much work", number)
             position = self._position + number
             tokens = np.arange(self._vocab_size)
             if position < self._rule.length:

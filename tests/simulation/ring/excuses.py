@@ -40,7 +40,9 @@ def _is_excused(plot: Plot, client: Client, error: errors.SignalboxError) -> boo
         is_new = not client.output and not client.session.losses.num_losses  # F3: only those
         return is_limited and is_new and error.retry_after_s is not None
     if isinstance(error, errors.InvalidRequestError):
-        return request.rule is not None and plot.setup.grammar_failures > 0
+        if request.rule is None:
+            return False
+        return plot.setup.grammar_failures > 0 or len(client.output) == request.rule.most_masks
     if isinstance(error, errors.InternalError):
         kinds = [fault.kind for fault in plot.faults]
         return request.fails or request.is_poison or request.is_nan or kinds.count("lose_device") > 1

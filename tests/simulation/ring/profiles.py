@@ -120,6 +120,21 @@ BURSTS = Profile(
     blocks=(64,),
     scheduler=(("decode_burst_ms", 2000.0), ("max_num_batched_tokens", 200)),
 )
+SLOW_MASKS = (0.02, 0.2, 1.0)
+FORMS = Profile(
+    "forms",
+    faults=(1, 3),
+    kinds=("kill", "kill", "kill", "restart_scheduler"),
+    workers=(2, 3),
+    odd=0.0,
+    is_slow=True,
+    forms=0.8,
+    masks=SLOW_MASKS,
+)
+FORMS_AND_DRAFTS = replace(FORMS, name="forms and drafts", drafts=(1, 2, 4))
+FORMS_ALONE = replace(ALONE, name="forms alone", forms=0.7, masks=SLOW_MASKS)
+FORMS_AND_STATES = replace(FORMS_AND_DRAFTS, name="forms, drafts and states", has_states=True)
+FORMS_AND_LANES = replace(FORMS_AND_DRAFTS, name="forms, drafts and lanes", lanes=(1, 2, 4))
 WINDOWS = Profile("windows", requests=(6, 16), again=0.4, has_groups=True)
 WINDOWS_APART = replace(APART, name="windows apart", has_groups=True)
 WINDOWS_NAN = replace(NAN, name="windows nan", requests=(8, 16), again=0.6, has_groups=True)
@@ -188,6 +203,7 @@ HANDOFF_ALL = replace(
 HANDOFF_NAN = replace(
     HANDOFF, name="handoff nan", odd=1.0, odd_kinds=("nan",), requests=(8, 16), again=0.6, aimed=(0, 1)
 )
+FORMS_HANDOFF = replace(HANDOFF_DRAFTS, name="forms handoff", forms=0.7, masks=SLOW_MASKS)
 DRAINS = replace(
     HANDOFF,
     name="drains",
@@ -307,6 +323,12 @@ _ALL = (
     LIMITS,
     PRESSED,
     BURSTS,
+    FORMS,
+    FORMS_AND_DRAFTS,
+    FORMS_ALONE,
+    FORMS_AND_STATES,
+    FORMS_AND_LANES,
+    FORMS_HANDOFF,
     IDENTITIES,
     WINDOWS,
     WINDOWS_APART,

@@ -57,7 +57,8 @@ class RingRequest:
         tokens, output = list(self.prompt), list[int]()
         known = np.array(tokens, np.int32)
         total = content(known, np.arange(len(known), dtype=np.int32)).sum(keepdims=True, dtype=np.uint64)
-        while len(output) < self.max_tokens and len(tokens) < limit:
+        most = self.max_tokens if self.rule is None else min(self.max_tokens, self.rule.most_masks or limit)
+        while len(output) < most and len(tokens) < limit:
             token = int(next_token(self.stir(total, len(output)), vocab_size)[0])
             if self.never_repeats:
                 token = first_unseen(token, set(tokens), vocab_size)

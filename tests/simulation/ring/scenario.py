@@ -29,6 +29,8 @@ TENANTS = (
 )
 """Limits that their requests meet."""
 
+FORMS = 0.2
+"""Share of requests that follow a form, where nothing else is said."""
 BURSTS_MS = (0.0, 0.0, 50.0, 400.0)
 """Of steps that only decode, together."""
 
@@ -73,6 +75,10 @@ class Profile:
     """Of the workers' weights; 0: they say none."""
     lanes: tuple[int, ...] = ()
     """Of each worker; empty: one."""
+    forms: float = FORMS
+    """Share of requests that follow a form."""
+    masks: tuple[float, ...] = (0.0, 0.0, 0.05, 0.5)
+    """Longest time that masks take, in seconds."""
     has_groups: bool = False
     """Whether layers of the model look back so far and no farther; then there is no host tier but where it is said."""
     has_states: bool = False
@@ -102,6 +108,9 @@ def draw(seed: int, profile: Profile = ANY) -> Plot:
     setup = _draw_setup(rng, profile)
     burst_ms = random.Random(f"{name} bursts").choice(BURSTS_MS)  # all else is drawn as before there were any
     setup = replace(setup, scheduler={"decode_burst_ms": burst_ms} | setup.scheduler)
+    if profile.masks:
+        dice = random.Random(f"{name} masks")
+        setup = replace(setup, mask_s=dice.choice(profile.masks))
     if profile.has_groups:
         dice = random.Random(f"{name} groups")
         groups = draw_groups(dice, setup.block_size, setup.max_draft_tokens)
@@ -117,6 +126,8 @@ def draw(seed: int, profile: Profile = ANY) -> Plot:
         num_lanes = random.Random(f"{name} lanes").choice(profile.lanes)
         setup = replace(setup, num_lanes=num_lanes, runs_ahead=False)
     requests = _draw_requests(rng, setup, profile)
+    if profile.forms > FORMS:
+        requests = _with_forms(random.Random(f"{name} forms"), requests, profile.forms)
     if profile.handoffs[1]:
         setup = replace(setup, move_s=random.Random(f"{name} moves").choice((0.0, 0.02, 0.2)))
         requests = with_logprobs(random.Random(f"{name} logprobs"), requests)
@@ -229,6 +240,21 @@ def _draw_requests(rng: random.Random, setup: RingSetup, profile: Profile) -> tu
     if rng.random() < profile.odd:
         planned += _draw_odd(rng, setup, profile, prefixes[0])
     return tuple(planned)
+
+
+def _with_forms(rng: random.Random, planned: tuple[Planned, ...], share: float) -> tuple[Planned, ...]:
+    """The same, but that a share of the requests that generate follow a form."""
+    return tuple(
+        replace(each, request=replace(each.request, rule=_draw_rule(rng)))
+        if not each.request.pooling and rng.random() < share
+        else each
+        for each in planned
+    )
+
+
+def _draw_rule(rng: random.Random) -> Rule:
+    most_masks = rng.randint(1, 30) if rng.random() < 0.8 else 0
+    return Rule(rng.choice((2, 3)), rng.randint(1, 60), most_masks)
 
 
 def _plain(request: RingRequest) -> RingRequest:

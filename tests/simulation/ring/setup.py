@@ -43,6 +43,8 @@ class RingSetup:
     """Shortest and longest step."""
     compile_s: float = 0.1
     """Longest time that a grammar takes."""
+    mask_s: float = 0.0
+    """Longest time that masks take; 0: each is there when it is wanted."""
     grammar_failures: float = 0.0
     """Share of grammars that cannot be compiled."""
     copy_s: float = 0.05

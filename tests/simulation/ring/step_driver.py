@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from tests.simulation.ring.automaton import RuleAutomaton, read_rule
 from tests.simulation.ring.clock import Process, current_process
 from tests.simulation.ring.model import AheadModel, Model, PipelineModel, ProcessCrashedError
 from tests.simulation.ring.rules import note
+from worker_svc.core.requests.masks import MaskJob
 from worker_svc.core.step import Failure, RequestRef, SideCopies
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared, _Wanted
@@ -45,6 +46,7 @@ class StepDriver(StepInbox):
         on_fence_ended: Callable[[int, Failure | None], None] = lambda fence, failure: None,
         most_tokens: int = 8192,
         disk: Disk | None = None,
+        mask_threads: int = 0,
         **others: Any,
     ) -> None:
         process = self.process = current_process()
@@ -56,7 +58,7 @@ class StepDriver(StepInbox):
         self.core, self.runner = core, runner
         self.copier = SideCopier(node, runner, process, self._copies_ended)
         self._on_fence_ended = on_fence_ended
-        around = Surroundings(self._clock, self._post, self.copier, lambda masks: None, disk)
+        around = Surroundings(self._clock, self._post, self.copier, disk, SlowMasks(node, process))
         listeners = Listeners(
             on_result=on_result, on_refused=on_refused, on_grammar_result=on_grammar_result, **others
         )
@@ -247,6 +249,43 @@ class SideCopier:
         """The process ends."""
 
 
+class SlowMasks:
+    """Makes masks on the virtual clock. No step waits for one: what is not there when the model has run is late."""
+
+    def __init__(self, node: Any, process: Process) -> None:
+        self._node, self._process = node, process
+
+    def begin(self, jobs: Sequence[MaskJob]) -> None:
+        """As `MaskMaker.begin`: half of them are done at once, the others some time later."""
+        rng, mask_s = self._node.world.rng, self._node.setup.mask_s
+        for job in jobs:
+            job.is_begun = True
+            if not mask_s or rng.random() < 0.5:
+                self._make(job)
+            else:
+                self._process.loop.call_later(rng.uniform(0, mask_s), self._end, job)
+                if isinstance(job.automaton, RuleAutomaton):
+                    assert not job.automaton.is_taken, "two masks are being made"
+                    job.automaton.is_taken = True
+
+    def _end(self, job: MaskJob) -> None:
+        if not job.is_dropped:
+            if isinstance(job.automaton, RuleAutomaton):
+                job.automaton.is_taken = False
+            self._make(job)
+
+    @staticmethod
+    def _make(job: MaskJob) -> None:
+        job.run()
+        job.is_done = True
+
+    def wait(self, jobs: Sequence[MaskJob]) -> None:
+        """As `MaskMaker.wait`."""
+
+    def wait_for_one(self, jobs: Sequence[MaskJob]) -> None:
+        """As `MaskMaker.wait_for_one`: simulated steps take their time, empty ones, too."""
+
+
 class _Compiler:
     """Reads rules."""
 
@@ -320,6 +359,8 @@ class CheckedCore(WorkerCore):
     def apply(self, changes: Any) -> Any:
         """As `WorkerCore.apply`."""
         step = super().apply(changes)
+        if step.batch.masks is not None:
+            step.batch.masks.start()
         node = current_process().node
         node.applied(self, changes, step)
         return step

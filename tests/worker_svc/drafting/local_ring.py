@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +23,7 @@ from worker_svc.grammar.coordinator import GrammarCoordinator, GrammarResult
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared
 from worker_svc.links import delta as worker_delta
 from worker_svc.runner.attention.kv_cache import KVCache
+from worker_svc.steps.mask_pool import MaskPool
 
 GREEDY = generation_pb2.SamplingParams(temperature=0.0)
 FRONTEND, WORKER = "frontend", "worker"
@@ -113,7 +113,7 @@ class LocalRing:
         """Steps that were taken while others were on their way."""
         self._prepared: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
         self._desk = GrammarCoordinator(self.core, grammars, self._prepared.put, self._tell)
-        self._masking = ThreadPoolExecutor(1)
+        self.core.make_masks_with(MaskPool())
 
     def submit(
         self,
@@ -200,9 +200,9 @@ class LocalRing:
             client = self._client_of(slot)
             client.preempted_at.append(len(client.output))
         step = self.core.apply(delta)
+        if not len(step.batch.slots):
+            self.core.wait_for_masks()
         self._desk.forget(delta.finished_slots)
-        if step.batch.masks is not None:
-            step.batch.masks.fill_with(self._masking)
         self.num_beside += bool(self._flights)
         self._flights.start(step)
 

@@ -115,7 +115,7 @@ class End:
         self.news: list[News] = []
         self.events: list[scheduler_pb2.WorkerEvent] = []
         self.link, self._items = LinkMark(), deque[Item]()
-        around = Surroundings(self.loop.time, self.post, NoCopies(), lambda masks: None)
+        around = Surroundings(self.loop.time, self.post, NoCopies())
         listeners = Listeners(
             self._result,
             self.refusals.append,

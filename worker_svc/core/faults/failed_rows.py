@@ -8,6 +8,7 @@ from signalbox.protocol.enums import FinishReason, NotRunReason
 from worker_svc.core.acceptance import form_failure
 from worker_svc.core.batch import Sampled
 from worker_svc.core.faults.bad_streak import BadStreak
+from worker_svc.core.requests.masks import Masks
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.running_step import RunningStep
 from worker_svc.core.step import Failure
@@ -39,11 +40,8 @@ class FailedRows:
             self._bad_streak.take(bad, num_rows > len({*failed, *sampled.bad_rows.tolist()}))
         return dict.fromkeys(rows, NOT_FINITE)
 
-    def fail_unmasked(self, step: RunningStep, failed: dict[int, str]) -> dict[int, str]:
-        """Fails the rows whose masks could not be made, and returns them. All masks are done with afterwards."""
-        masks = step.batch.masks
-        if masks is None:
-            return {}
+    def fail_unmasked(self, step: RunningStep, masks: Masks, failed: dict[int, str]) -> dict[int, str]:
+        """Fails the rows whose masks could not be made, and returns them. Who is late is known afterwards."""
         masks.bits()  # a model that failed did not wait for them
         failures = {row: error for row, error in masks.failures.items() if row not in failed}
         for row, error in failures.items():

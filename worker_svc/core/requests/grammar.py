@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,11 +11,13 @@ from numpy.typing import NDArray
 from worker_svc.core.requests.automaton import Automaton, GrammarError
 from worker_svc.core.requests.guarded import GuardedAutomaton
 from worker_svc.core.requests.mask_work import MaskWork
-from worker_svc.core.requests.masks import MaskedRow, Masks
+from worker_svc.core.requests.masks import INLINE, MaskedRow, MaskJob, MaskMaker, Masks
 from worker_svc.core.requests.reasoning import ReasoningGuard
 
 I32 = NDArray[np.int32]
 NO_DRAFTS = np.empty(0, np.int32)
+TOKENS_AHEAD = 256
+"""Tokens of a row, from its last late mask on, whose masks no step waits for behind its model (G11)."""
 
 
 class Advance(NamedTuple):
@@ -43,17 +46,26 @@ class GrammarTable:
         """Slots with a form."""
         self.work = MaskWork()
         self._num_words = -(-vocab_size // 32)
+        self.maker: MaskMaker = INLINE
+        """Makes the masks."""
+        self.jobs: dict[int, MaskJob] = {}
+        """The masks of each slot's next token, once they have begun and until the output moves on (G10)."""
+        self.ahead: dict[int, int] = {}
+        """Tokens to come whose masks no step waits for behind its model, by slot."""
+        self._accounts: dict[int, int] = {}
 
-    def expect(self, slot: int) -> None:
-        """The slot's request has a form, whose automaton is being prepared."""
+    def expect(self, slot: int, account: int = 0) -> None:
+        """The slot's request has a form, whose automaton is being prepared. account: see `MaskJob`."""
         self.constrained[slot] = self.followed[slot] = True
         self._expected.add(slot)
+        self._accounts[slot] = account
 
     def put(self, slot: int, automaton: Automaton) -> None:
-        """Takes the slot's automaton, which is ready."""
+        """Takes the slot's automaton, which is ready, and has its first mask made."""
         guard = self._guards.get(slot)
         self._automata[slot] = automaton if guard is None else GuardedAutomaton(guard, automaton)
         self.work.begin(slot, automaton)
+        self.make([slot])
 
     def guard(self, slot: int, guard: ReasoningGuard) -> None:
         """The slot's reasoning is bounded, beside a form if one is expected."""
@@ -72,8 +84,72 @@ class GrammarTable:
         automaton = self._automata.pop(slot, None)
         if automaton is not None:
             self.work.leave(slot, automaton)
+        self._accounts.pop(slot, None)
         self._guards.pop(slot, None)
         self._expected.discard(slot)
+        self.ahead.pop(slot, None)
+        self.drop_masks(slot)
+
+    # -- masks of the next tokens --
+
+    def make(self, slots: Sequence[int]) -> None:
+        """Begins with the masks of these slots' next tokens, of those that have an automaton of a form and no masks."""
+        jobs = [self._job(slot, NO_DRAFTS) for slot in slots if self.is_ready(slot) and slot not in self.jobs]
+        if jobs:
+            self.maker.begin(jobs)
+
+    def make_ahead(self, slots: Sequence[int]) -> None:
+        """As `make`, of those whose masks no step waits for behind its model."""
+        self.make([slot for slot in slots if slot in self.ahead])
+
+    def late_among(self, slots: NDArray[np.int64]) -> list[int]:
+        """Slots among `slots` that have sat out a step for their next masks, which are still being made."""
+        jobs = self.jobs
+        return [
+            slot for slot in slots.tolist() if slot in jobs and jobs[slot].is_late and not jobs[slot].is_done
+        ]
+
+    def is_made(self, slot: int) -> bool:
+        """Whether a slot that is to have a token has its mask. Waits for it as long as a step may."""
+        if slot not in self._expected:
+            return True
+        self.make([slot])
+        job = self.jobs.get(slot)
+        if job is None or job.is_done:
+            return True
+        if not job.is_ahead:
+            self.maker.wait([job])
+        return job.is_done
+
+    def sit_out(self, slots: Sequence[int]) -> None:
+        """The masks of these slots are late: from now on they are made ahead."""
+        for slot in slots:
+            self.ahead[slot] = TOKENS_AHEAD
+
+    def wait_for_one(self) -> None:
+        """Waits until one of the masks is done that are being made, but not for long (G14)."""
+        jobs = [job for job in self.jobs.values() if job.is_begun and not job.is_done]
+        if jobs:
+            self.maker.wait_for_one(jobs)
+
+    def drop_masks(self, slot: int) -> None:
+        """The slot's output moves on, or is gone: its masks are those of the token before."""
+        job = self.jobs.pop(slot, None)
+        if job is not None:
+            job.is_dropped = True
+
+    def _job(self, slot: int, drafts: I32) -> MaskJob:
+        job = self.jobs.get(slot)
+        if job is None:
+            automaton, account = self._automata.get(slot), self._accounts.get(slot, 0)
+            is_ahead = slot in self.ahead
+            job = MaskJob(slot, automaton, drafts, self._num_words, account, is_ahead=is_ahead)
+            self.jobs[slot] = job
+            if slot not in self._expected:  # a bound on reasoning alone, which is no work
+                INLINE.begin([job])
+        return job
+
+    # -- steps --
 
     def cut_drafts(self, slots: NDArray[np.int64], drafts: list[I32] | None) -> list[I32] | None:
         """`drafts` of `slots`, each up to the first that its form forbids."""
@@ -84,6 +160,8 @@ class GrammarTable:
     def _legal(self, slot: int, draft: I32) -> I32:
         if not self.constrained[slot] or not len(draft):
             return draft
+        if slot in self.jobs or slot in self.ahead:  # there are masks already, without any behind a draft
+            return draft[:0]
         automaton = self._automata.get(slot)
         return draft[: automaton.legal_drafts(draft)] if automaton is not None else draft[:0]
 
@@ -97,12 +175,11 @@ class GrammarTable:
         index[masked] = np.arange(len(masked))
         rows, first = np.unique(sample_rows[masked], return_index=True)
         columns = zip(rows.tolist(), slots[rows].tolist(), first.tolist(), strict=True)
-        by_row = drafts or []
-        masked_rows = [
-            MaskedRow(row, self._automata.get(slot), by_row[row] if row < len(by_row) else NO_DRAFTS, number)
-            for row, slot, number in columns
-        ]
-        return Masks(masked_rows, index, len(masked), self._num_words)
+        masked_rows = []
+        for row, slot, number in columns:
+            draft = drafts[row] if drafts is not None and row < len(drafts) else NO_DRAFTS
+            masked_rows.append(MaskedRow(row, self._job(slot, draft), number, 1 + len(draft)))
+        return Masks(masked_rows, index, len(masked), self._num_words, self.maker)
 
     def take_work(self, ended: list[int]) -> list[tuple[int, int]]:
         """What a report names of the automata's work; ended: slots whose requests end with it."""
@@ -110,10 +187,18 @@ class GrammarTable:
 
     def advance(self, slot: int, tokens: list[int]) -> Advance:
         """Moves the slot's automaton over `tokens`, up to the one that completes its form."""
+        self.drop_masks(slot)
+        self._count(slot, len(tokens))
         advance = self._advance(self._automata[slot], tokens)
         if slot in self._guards and slot not in self._expected:
             self.constrained[slot] = self._guards[slot].wants_mask
         return advance
+
+    def _count(self, slot: int, num_tokens: int) -> None:
+        if slot in self.ahead:
+            self.ahead[slot] -= num_tokens
+            if self.ahead[slot] <= 0:
+                del self.ahead[slot]
 
     def _advance(self, automaton: Automaton, tokens: list[int]) -> Advance:
         for position, token in enumerate(tokens, start=1):

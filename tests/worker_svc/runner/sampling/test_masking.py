@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +12,11 @@ from numpy.typing import NDArray
 from tests.worker_svc.runner.sampling.sampler_harness import make_batch, run
 from worker_svc.core.batch import Batch, Sampled
 from worker_svc.core.faults.isolation import execute_isolated
-from worker_svc.core.requests.masks import MaskedRow, Masks
+from worker_svc.core.requests.masks import INLINE, MaskedRow, MaskJob, MaskMaker, Masks
 from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.runner.sampling.masking import mask_logits
 from worker_svc.runner.sampling.sampler import sample
+from worker_svc.steps.mask_pool import MaskPool
 
 pytestmark = pytest.mark.usefixtures("draws_with")
 V = 75  # no multiple of 32
@@ -45,13 +45,14 @@ class Fixed:
             masks[:, token // 32] |= np.uint32(1 << token % 32)
 
 
-def constrained(params: SamplingParams, **columns: list[int]) -> Batch:
+def constrained(params: SamplingParams, maker: MaskMaker = INLINE, **columns: list[int]) -> Batch:
     """Four rows, of which `ALLOWED` are masked."""
     batch = make_batch([params] * 4, **columns)  # type: ignore[arg-type]
     rows = [
-        MaskedRow(row, Fixed(allowed), NONE, first) for first, (row, allowed) in enumerate(ALLOWED.items())
+        MaskedRow(row, MaskJob(row, Fixed(allowed), NONE, -(-V // 32)), first)
+        for first, (row, allowed) in enumerate(ALLOWED.items())
     ]
-    batch.masks = Masks(rows, np.array([0, -1, 1, -1], np.int32), len(rows), -(-V // 32))
+    batch.masks = Masks(rows, np.array([0, -1, 1, -1], np.int32), len(rows), -(-V // 32), maker)
     batch.mask_index = batch.masks.index
     for row in ALLOWED:
         batch.sampling.follows_form[batch.slots[row]] = True
@@ -140,19 +141,17 @@ def test_parts_of_a_batch_keep_their_own_masks() -> None:
 
 def test_the_sampler_waits_for_masks_that_are_filled_elsewhere() -> None:
     """G6."""
-    batch, given = constrained(GREEDY), logits()
-    assert batch.masks is not None
-    with ThreadPoolExecutor(1) as thread:
-        batch.masks.fill_with(thread)
-        tokens = sample(given.clone(), batch).token_ids.tolist()
+    pool, given = MaskPool(), logits()
+    tokens = sample(given.clone(), constrained(GREEDY, pool)).token_ids.tolist()
+    pool.close()
     assert tokens == sample(given.clone(), constrained(GREEDY)).token_ids.tolist()
 
 
 def test_a_mask_without_a_token_is_a_failure_of_its_row_alone() -> None:
     rows = [
-        MaskedRow(5, Fixed(set()), NONE, 0),
-        MaskedRow(7, Fixed({1}), NONE, 1),
-        MaskedRow(8, None, NONE, 2),
+        MaskedRow(5, MaskJob(5, Fixed(set()), NONE, 1), 0),
+        MaskedRow(7, MaskJob(7, Fixed({1}), NONE, 1), 1),
+        MaskedRow(8, MaskJob(8, None, NONE, 1), 2),
     ]
     masks = Masks(rows, np.arange(3, dtype=np.int32), 3, 1)
     assert masks.bits()[1].tolist() == [2]

@@ -1,0 +1,149 @@
+"""Threads that make masks beside the steps (docs/design.md, G6 and G10 to G14)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+
+from worker_svc.core.requests.masks import MaskJob
+
+DEFAULT_THREADS = 2
+"""One for the masks that the step waits for, and one for those made ahead."""
+GRACE_S = 0.02
+"""Longest that a step waits for masks behind its model: what ordinary schemas take for a full batch. The costliest mask
+that the limits allow takes as long, but not every step can wait so long."""
+GRACE_SHARE = 0.1
+"""Most of the time that goes to such waits, however many masks are late: so much longer steps become at most."""
+PACE_S = 0.01
+"""Longest that an empty step lasts while masks are being made: as long as a short step with rows."""
+
+
+class Grace:
+    """How long steps may still wait for masks; by a clock that is passed in."""
+
+    def __init__(self, now: float) -> None:
+        self._left_s, self._at = GRACE_S, now
+
+    def begin(self, now: float) -> float:
+        """A wait begins. Returns how long it may be."""
+        self._left_s = min(GRACE_S, self._left_s + GRACE_SHARE * (now - self._at))
+        self._at = now
+        return self._left_s
+
+    def end(self, now: float) -> None:
+        """The wait ended."""
+        self._left_s = max(self._left_s - (now - self._at), 0.0)
+        self._at = now
+
+
+class MaskQueue:
+    """Jobs that wait. Accounts take turns; the jobs of one account are in the order of arrival."""
+
+    def __init__(self) -> None:
+        self._accounts: OrderedDict[int, deque[MaskJob]] = OrderedDict()
+        """None is empty; the first one is next."""
+
+    def __bool__(self) -> bool:
+        return bool(self._accounts)
+
+    def put(self, job: MaskJob) -> None:
+        """Adds a job."""
+        self._accounts.setdefault(job.account, deque()).append(job)
+
+    def take(self) -> MaskJob:
+        """Removes the next job, of those that there are."""
+        account, jobs = self._accounts.popitem(last=False)
+        job = jobs.popleft()
+        if jobs:
+            self._accounts[account] = jobs
+        return job
+
+
+class MaskPool:
+    """A `MaskMaker` of some threads, which end with the process. The library lets other threads run while it makes a
+    mask. Masks that a step waits for are made first, and one thread makes no others if there are two or more."""
+
+    def __init__(
+        self, num_threads: int = DEFAULT_THREADS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        lock = threading.Lock()
+        self._work, self._done = threading.Condition(lock), threading.Condition(lock)
+        self._urgent, self._ahead = MaskQueue(), MaskQueue()
+        self._num_ahead, self._most_ahead = 0, max(num_threads - 1, 1)
+        """Jobs made ahead that are being made, and how many may be at a time."""
+        self._is_closed = False
+        self._wanted: Sequence[MaskJob] = ()
+        """What the step thread waits for."""
+        self._wants_all = False
+        self._clock, self._grace = clock, Grace(clock())
+        for number in range(num_threads):
+            threading.Thread(target=self._run, name=f"masks-{number}", daemon=True).start()
+
+    def begin(self, jobs: Sequence[MaskJob]) -> None:
+        """As `MaskMaker.begin`."""
+        with self._work:
+            for job in jobs:
+                job.is_begun = True
+                (self._ahead if job.is_ahead else self._urgent).put(job)
+            self._work.notify(len(jobs))
+
+    def wait(self, jobs: Sequence[MaskJob]) -> None:
+        """As `MaskMaker.wait`: for as long as is left of the steps' grace."""
+        self._wait(jobs, self._grace.begin(self._clock()), wants_all=True)
+        self._grace.end(self._clock())
+
+    def wait_for_one(self, jobs: Sequence[MaskJob]) -> None:
+        """As `MaskMaker.wait_for_one`."""
+        self._wait(jobs, PACE_S, wants_all=False)
+
+    def close(self) -> None:
+        """Drops what has not begun."""
+        with self._work:
+            self._is_closed = True
+            self._work.notify_all()
+
+    # -- inside --
+
+    def _wait(self, jobs: Sequence[MaskJob], most_s: float, *, wants_all: bool) -> None:
+        with self._done:
+            self._wanted, self._wants_all = jobs, wants_all
+            self._done.wait_for(self._has_come, most_s)
+            self._wanted = ()
+
+    def _has_come(self) -> bool:
+        done = (job.is_done for job in self._wanted)
+        return all(done) if self._wants_all else any(done)
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            before = time.thread_time()
+            job.run()
+            job.seconds = time.thread_time() - before
+            self._end(job)
+
+    def _next(self) -> MaskJob | None:
+        with self._work:
+            while True:
+                self._work.wait_for(lambda: self._urgent or self._may_work_ahead or self._is_closed)
+                if self._is_closed:
+                    return None
+                job = (self._urgent or self._ahead).take()
+                if job.is_dropped:
+                    continue
+                self._num_ahead += job.is_ahead
+                return job
+
+    @property
+    def _may_work_ahead(self) -> bool:
+        return bool(self._ahead) and self._num_ahead < self._most_ahead
+
+    def _end(self, job: MaskJob) -> None:
+        with self._done:
+            job.is_done = True
+            self._num_ahead -= job.is_ahead
+            if self._may_work_ahead:
+                self._work.notify()
+            if self._wanted and self._has_come():
+                self._done.notify()
