@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -32,12 +33,18 @@ class LoopCollector(Collector):
         self._loop = asyncio.get_running_loop()
 
     def collect(self) -> Iterator[Metric]:
-        """Called in a thread of the HTTP server."""
+        """Called in a thread of the HTTP server. Raises RuntimeError when the loop has ended."""
+        answer: Future[list[Metric]] = Future()
 
-        async def read() -> list[Metric]:
-            return list(self._read())
+        def read() -> None:
+            try:
+                answer.set_result(list(self._read()))
+            except Exception as error:
+                answer.set_exception(error)
 
-        return iter(asyncio.run_coroutine_threadsafe(read(), self._loop).result(READ_TIMEOUT_S))
+        # No coroutine: one that comes behind the end of the loop would never be awaited.
+        self._loop.call_soon_threadsafe(read)
+        return iter(answer.result(READ_TIMEOUT_S))
 
 
 class MetricsServer:
