@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 
 from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.slots.worker_check import check_state
+from scheduler_svc.core.slots.worker_check import check_state, state_pieces
 
 
 def check_workers(workers: Mapping[str, Worker], requests: Mapping[RequestKey, Request]) -> None:
@@ -20,6 +20,16 @@ def check_workers(workers: Mapping[str, Worker], requests: Mapping[RequestKey, R
 def check_worker(worker: Worker, requests: Mapping[RequestKey, Request]) -> None:
     """Asserts the invariants of a worker, and that what runs there is among `requests`."""
     check_state(worker)
+    _check_known(worker, requests)
+
+
+def worker_pieces(worker: Worker, requests: Mapping[RequestKey, Request]) -> Iterator[None]:
+    """As `check_worker`, in the pieces of `state_pieces`."""
+    _check_known(worker, requests)
+    yield from state_pieces(worker)
+
+
+def _check_known(worker: Worker, requests: Mapping[RequestKey, Request]) -> None:
     for request in worker.requests():
         assert requests.get(request.key) is request, f"{request.key} runs and is not known"
         assert request.worker_id == worker.info.worker_id

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from scheduler_svc.core.admission.admission import Admission
 from scheduler_svc.core.admission.refusals import Refusals
 from scheduler_svc.core.admission.safe_mode import SafeMode
+from scheduler_svc.core.blocks.block_pool import BlockPool
 from scheduler_svc.core.blocks.side_copies import end_fence
 from scheduler_svc.core.cluster.frontend_desk import FrontendDesk
 from scheduler_svc.core.cluster.frontends import End, Frontends
@@ -74,6 +75,8 @@ class Scheduler:
         self.desk = FrontendDesk(self.register, self.frontends, self.unaccounted, self.liveness, self.workers)
         self.num_removed = 0
         """Workers that are gone: whoever keeps a list of them compares."""
+        self._gone: list[BlockPool] = []
+        """Pools that are taken apart bit by bit: to free millions of names takes long."""
         self.level: int | None = None
         """The level of safe mode, as queues and workers know it; None: nothing is suspended."""
 
@@ -265,6 +268,8 @@ class Scheduler:
         self._refusals.refuse_waiting(self._queue_of(worker), now)
         if old is not None:
             self.liveness.lose_rest(old, worker)
+            if old.pool is not worker.pool:
+                self._free(old)
         self.liveness.attached(worker, old)
         self.handoffs.waits.spoke(worker, now)
         self.unaccounted.worker_spoke(worker.process, now, adoption.ended)
@@ -277,6 +282,8 @@ class Scheduler:
         adoption.worker.table.find_free_slots()
         if adoption.old is not None:
             self.liveness.lose_rest(adoption.old, adoption.worker)
+            if adoption.old.pool is not adoption.worker.pool:
+                self._free(adoption.old)
 
     def detach_worker(self, worker_id: str, now: float) -> None:
         """A worker's link ended. Its requests stay its own until it comes back, is known to be gone, or the grace time
@@ -352,11 +359,14 @@ class Scheduler:
         self.queues.deadlines.now = now
         self.safe_mode.look(now)
         self._suspend(now)
+        self._gone = [pool for pool in self._gone if pool.free_some()]
 
     def reset_prefix_cache(self) -> int:
         """Forgets all cached content of all workers, host tiers too; returns the number of blocks that had some."""
         self.handoffs.stop_all("cache_reset")
-        return sum(worker.reset_cache() for worker in self.workers.values())
+        count = sum(worker.reset_cache() for worker in self.workers.values())
+        self._gone += [tier.pool for worker in self.workers.values() for tier in worker.tiers]
+        return count
 
     def check_integrity(self) -> None:
         """Asserts all invariants of all workers, queues and tables."""
@@ -364,6 +374,12 @@ class Scheduler:
         check_requests(self.requests, self.workers, self.queues, self.register.suspects.keys(), self.level)
 
     # -- inside --
+
+    def _free(self, worker: Worker) -> None:
+        """The worker is gone, and so is its cache."""
+        for tier in worker.tiers:
+            tier.pool.retire()
+            self._gone.append(tier.pool)
 
     def _queue_of(self, worker: Worker) -> WaitingQueue:
         return self.queues.of(worker.info.model)
@@ -390,6 +406,7 @@ class Scheduler:
 
     def _remove_worker(self, worker: Worker, departure: Departure, now: float) -> None:
         del self.workers[worker.info.worker_id]
+        self._free(worker)
         self.num_removed += 1
         self.unaccounted.worker_went(worker.info.worker_id)
         self.handoffs.detached(worker, now)

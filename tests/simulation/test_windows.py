@@ -59,7 +59,7 @@ def released_a_block_early(patch: Patch) -> None:
         "_firsts_seen",
         lambda window, positions: firsts_seen(window, positions + window.block_size),
     )
-    patch.setattr(WindowBlocks, "check_slots", lambda *_: None)
+    patch.setattr(WindowBlocks, "check_slots", lambda *_: ())
 
 
 def hit_without_its_window(patch: Patch) -> None:
@@ -118,7 +118,7 @@ def adopted_a_block_ahead(patch: Patch) -> None:
         adopt(window, slot, max(first - 1, 0), blocks)
 
     patch.setattr(WindowBlocks, "adopt", ahead)
-    patch.setattr(WindowBlocks, "check_slots", lambda *_: None)
+    patch.setattr(WindowBlocks, "check_slots", lambda *_: ())
 
 
 def kept_by_the_worker(patch: Patch) -> None:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from tests.loop_watch.watch import install_if_asked
 from tests.zygote.command_line import CommandLine
 from tests.zygote.order import Order
 
@@ -61,6 +62,7 @@ class Seat:
 
     def run(self, module: str) -> NoReturn:
         """Runs it as the interpreter does. Raises what it raises, and SystemExit at its end."""
+        install_if_asked(module)
         sys.modules["__main__"] = main = types.ModuleType("__main__")
         main.__builtins__ = __builtins__  # type: ignore[attr-defined]
         for name in (module, f"{module}.__main__"):

@@ -9,17 +9,30 @@ can be told apart.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler_svc.core.blocks.content_map import make_content_map, shards_of
+from scheduler_svc.core.blocks.pieces import OBJECT_COST, PIECE_COST, TABLE_COST, Pieces, do_all
 from signalbox.protocol.hash_chain import HASH_BYTES
 
 Blocks = NDArray[np.int32]
 NO_BLOCKS: Blocks = np.empty(0, np.int32)
+FRESH = 0
+"""Stamp of all blocks that were never used."""
+OUT = -1
+"""Stamp of a block that waits in no ring."""
+WIDEST_SPAN = 1 << 16
+"""Entries that are looked at together, where many are dead: what they take fits a processor's cache."""
+
 HASH_DTYPE = np.dtype(f"V{HASH_BYTES}")
 """One hash as an opaque element; numpy's S16 would strip trailing zero bytes."""
 Hashes = NDArray[np.void]
+FREED_SHARDS = 4
+"""At a time: in a pool of 4,000,000 blocks some 60,000 names, which take 10 to 20 ms."""
 
 
 class BlockRing:
@@ -27,17 +40,18 @@ class BlockRing:
     that a block leaves the middle of the queue by forgetting its stamp."""
 
     def __init__(self, capacity: int) -> None:
-        self._blocks = np.zeros(2 * capacity + 1, np.int32)
+        self._blocks = np.zeros(
+            2 * capacity + 1, np.int32
+        )  # of zeros only what is written takes memory and time
         self._stamps = np.zeros(2 * capacity + 1, np.int64)
         self._head = 0
         self._tail = 0
         self.num_live = 0
 
-    def fill(self, stamps: NDArray[np.int64]) -> None:
-        """All blocks, in order, with these stamps, into a ring that was never used."""
-        self._tail = self.num_live = len(stamps)
-        self._blocks[: self._tail] = np.arange(self._tail, dtype=np.int32)
-        self._stamps[: self._tail] = stamps
+    def fill(self, count: int) -> None:
+        """That many blocks, in order, all of them FRESH, into a ring that was never used."""
+        self._tail = self.num_live = count
+        self._blocks[:count] = np.arange(count, dtype=np.int32)
 
     def push(self, blocks: Blocks, stamps: NDArray[np.int64], own: NDArray[np.int64]) -> None:
         """Appends `blocks`; `own` is the pool's stamp per block, already set to `stamps` for them."""
@@ -53,14 +67,19 @@ class BlockRing:
         """Takes the `count` oldest live blocks. The caller has checked `num_live`."""
         taken: list[Blocks] = []
         self.num_live -= count
+        span = count
         while count:
-            head, end = self._head, min(self._head + count, self._tail)
+            head, end = self._head, min(self._head + span, self._tail)
             assert head < end, "ring holds fewer live blocks than it counts"
             blocks = self._blocks[head:end]
             live = own[blocks] == self._stamps[head:end]
+            if span > count and np.count_nonzero(live) > count:
+                end = head + int(np.flatnonzero(live)[count - 1]) + 1
+                blocks, live = blocks[: end - head], live[: end - head]
             blocks = blocks.copy() if np.count_nonzero(live) == len(live) else blocks[live]
             self._head = end
             count -= len(blocks)
+            span = max(count, min(2 * span, WIDEST_SPAN))  # there may be millions of dead ones
             taken.append(blocks)
         return taken[0] if len(taken) == 1 else np.concatenate(taken) if taken else np.empty(0, np.int32)
 
@@ -75,19 +94,25 @@ class BlockRing:
                 return live
             span *= 2
 
-    def live(self, own: NDArray[np.int64]) -> Blocks:
-        """All live blocks, oldest first."""
-        blocks = self._blocks[self._head : self._tail]
-        live: Blocks = blocks[own[blocks] == self._stamps[self._head : self._tail]]
-        return live
+    def live_pieces(self, own: NDArray[np.int64]) -> Iterator[Blocks]:
+        """All live blocks, oldest first, from WIDEST_SPAN entries at a time."""
+        for first in range(self._head, self._tail, WIDEST_SPAN):
+            blocks = self._blocks[first : min(first + WIDEST_SPAN, self._tail)]
+            live: Blocks = blocks[own[blocks] == self._stamps[first : first + len(blocks)]]
+            yield live
 
     def _compact(self, own: NDArray[np.int64]) -> None:
-        blocks, stamps = self._blocks[self._head : self._tail], self._stamps[self._head : self._tail]
-        live = own[blocks] == stamps
-        blocks, stamps = blocks[live], stamps[live]
-        self._blocks[: len(blocks)] = blocks
-        self._stamps[: len(stamps)] = stamps
-        self._head, self._tail = 0, len(blocks)
+        """Moves live entries to the beginning. Piece by piece: new memory for all of them costs more than the rest."""
+        end = 0
+        for first in range(self._head, self._tail, WIDEST_SPAN):
+            blocks = self._blocks[first : min(first + WIDEST_SPAN, self._tail)]
+            stamps = self._stamps[first : first + len(blocks)]
+            live = own[blocks] == stamps
+            blocks, stamps = blocks[live], stamps[live]
+            self._blocks[end : end + len(blocks)] = blocks
+            self._stamps[end : end + len(stamps)] = stamps
+            end += len(blocks)
+        self._head, self._tail = 0, end
 
 
 class BlockPool:
@@ -98,21 +123,23 @@ class BlockPool:
         self.ref_counts = np.zeros(num_blocks, np.int32)
         """Number of block tables that a block stands in."""
         self.generations = np.zeros(num_blocks, np.uint32)
-        self._stamps = np.arange(1, num_blocks + 1)
-        """Stamp of the block's live ring entry; 0 while it is held."""
-        self._next_stamp = num_blocks + 1
+        self._stamps = np.zeros(num_blocks, np.int64)
+        """Stamp of the block's live ring entry; OUT while it has none."""
+        self._next_stamp = FRESH + 1
         self._fenced = np.zeros(num_blocks, np.bool_)
         self.num_fenced = 0
         """Blocks that are copied beside the steps."""
         self._free = BlockRing(num_blocks)
         self._cached = BlockRing(num_blocks)
-        self._block_of: dict[bytes, int] = {}
+        self._block_of = make_content_map(num_blocks)
+        self._retired: list[dict[bytes, int]] = []
+        """Names of content that is gone."""
         self._hash_of = np.zeros(num_blocks, HASH_DTYPE)
         self._hashed = np.zeros(num_blocks, np.bool_)
         """The block's content is known; its hash stands in `_hash_of` and leads back to it in `_block_of`."""
         self.evicted: list[tuple[int, bytes]] | None = None
         """Every (block, content) that lost its place and is worth saving in a host tier; None: there is no tier."""
-        self._free.fill(self._stamps)
+        self._free.fill(num_blocks)
 
     @property
     def num_free(self) -> int:
@@ -185,7 +212,7 @@ class BlockPool:
     def hold(self, blocks: Blocks) -> None:
         """Adds a holder to blocks whose content is known."""
         idle = blocks[self.ref_counts[blocks] == 0]
-        self._stamps[idle] = 0
+        self._stamps[idle] = OUT
         self._leave_cached(idle)
         self.ref_counts[blocks] += 1
 
@@ -203,7 +230,7 @@ class BlockPool:
         blocks, counts = np.unique(blocks, return_counts=True)
         idle = blocks[self.ref_counts[blocks] == 0]
         cached = idle[self._hashed[idle]]
-        self._stamps[idle] = 0
+        self._stamps[idle] = OUT
         self._leave_cached(cached)
         self._free.num_live -= len(idle) - len(cached)
         self.generations[idle] += 1
@@ -230,7 +257,7 @@ class BlockPool:
             blocks, hashes = blocks[new], hashes[new]
         self._hash_of[blocks] = hashes
         self._hashed[blocks] = True
-        idle = blocks[self._stamps[blocks] != 0]
+        idle = blocks[self._stamps[blocks] != OUT]
         if len(idle):
             self._free.num_live -= len(idle)
             self._enqueue(self._cached, idle)
@@ -297,34 +324,104 @@ class BlockPool:
 
     def reset_cache(self) -> int:
         """Forgets all content; returns how many blocks had some. Held blocks stay with their holders."""
-        hashed = np.flatnonzero(self._hashed).astype(np.int32)
+        num_hashed = len(self._block_of)
         idle = self._idle_cached()
-        self._forget(hashed)
+        self._hashed[:] = False
+        self.retire()
         self._leave_cached(idle)
         self._enqueue(self._free, idle)
-        return len(hashed)
+        return num_hashed
+
+    def retire(self) -> None:
+        """The pool is gone, or all content is: what names it is freed by `free_some`."""
+        self._retired += shards_of(self._block_of)
+        self._block_of = make_content_map(self.num_blocks)
+
+    def free_some(self) -> bool:
+        """Frees some of what `retire` has left; to be called a few times a second. False: nothing is left."""
+        del self._retired[-FREED_SHARDS:]
+        return bool(self._retired)
+
+    # -- checks --
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Another one when blocks were allocated, released or published: what was checked in part before is checked
+        anew then."""
+        return (
+            self._next_stamp,
+            self._free.num_live,
+            self.num_cached,
+            len(self._block_of),
+            self.num_fenced,
+        )
 
     def check_integrity(self, tables: list[Blocks]) -> None:
         """Asserts all invariants; `tables` are the block tables of all requests that hold blocks."""
-        counts = np.zeros(self.num_blocks, np.int32)
+        do_all(self.check_pieces(tables, Pieces()))
+
+    def check_pieces(self, tables: list[Blocks], pieces: Pieces) -> Iterator[None]:
+        """As `check_integrity`, piece by piece: the caller sees to it that `version` stays as it is."""
+        all_held = np.concatenate(tables) if tables else NO_BLOCKS
+        counts = np.bincount(all_held, minlength=self.num_blocks)
+        assert np.array_equal(counts, self.ref_counts), "reference counts differ from the tables"
+        del counts
         for table in tables:
             assert len(np.unique(table)) == len(table), "a block stands twice in one table"
-            counts[table] += 1
-        assert np.array_equal(counts, self.ref_counts), "reference counts differ from the tables"
-        free, cached = self._free.live(self._stamps), self._idle_cached()
-        assert len(free) == self._free.num_live and len(cached) == self.num_cached, "rings miscount"
-        held, fenced = np.flatnonzero(self.ref_counts), np.flatnonzero(self._fenced)
-        assert len(fenced) == self.num_fenced, "fenced blocks are miscounted"
-        everything = np.concatenate((free, cached, held, fenced))
-        assert len(everything) == self.num_blocks == len(np.unique(everything)), (
-            "a block is lost or counted twice"
-        )
-        assert self._hashed[cached].all() and not self._hashed[free].any(), "a block waits in the wrong ring"
-        assert not self._hashed[fenced].any(), "a fenced block can be hit"
-        assert len(self._block_of) == int(self._hashed.sum()), "hash map and blocks differ"
-        blocks = list(self._block_of.values())
-        assert self._hash_of[blocks].tolist() == list(self._block_of), "hash map and blocks differ"
-        assert self._hashed[blocks].all(), "hash map and blocks differ"
+            if pieces.is_full(TABLE_COST + len(table)):
+                yield
+        waits = np.zeros(self.num_blocks, np.bool_)
+        yield from self._check_waiting(self._free.live_pieces(self._stamps), self.num_free, waits, pieces)
+        yield from self._check_waiting(self._cached_pieces(), self.num_cached, waits, pieces, is_cached=True)
+        yield from self._check_places(waits, pieces)
+        yield from self._check_contents(pieces)
+
+    def _check_waiting(
+        self,
+        found: Iterator[Blocks],
+        count: int,
+        waits: NDArray[np.bool_],
+        pieces: Pieces,
+        *,
+        is_cached: bool = False,
+    ) -> Iterator[None]:
+        """The blocks of a ring, marked in `waits`, are as many as it counts, and have content or have none."""
+        for blocks in found:
+            count -= len(blocks)
+            assert not waits[blocks].any(), "a block is counted twice"
+            waits[blocks] = True
+            assert (self._hashed[blocks] == is_cached).all(), "a block waits in the wrong ring"
+            if pieces.is_full(WIDEST_SPAN):
+                yield
+        assert count == 0, "rings miscount"
+
+    def _check_places(self, waits: NDArray[np.bool_], pieces: Pieces) -> Iterator[None]:
+        """Each block is held, fenced, or in a ring. One that stands twice in a ring is lacking elsewhere."""
+        num_waiting = num_fenced = num_hashed = 0
+        for first in range(0, self.num_blocks, WIDEST_SPAN):
+            part = slice(first, first + WIDEST_SPAN)
+            held, fenced, hashed = self.ref_counts[part] > 0, self._fenced[part], self._hashed[part]
+            places = held.astype(np.int8) + fenced + waits[part]
+            assert (places == 1).all(), "a block is lost or counted twice"
+            assert not (fenced & hashed).any(), "a fenced block can be hit"
+            num_waiting += int(np.count_nonzero(waits[part]))
+            num_fenced += int(np.count_nonzero(fenced))
+            num_hashed += int(np.count_nonzero(hashed))
+            if pieces.is_full(WIDEST_SPAN):
+                yield
+        assert num_waiting == self.num_available, "a block is counted twice"
+        assert num_fenced == self.num_fenced, "fenced blocks are miscounted"
+        assert num_hashed == len(self._block_of), "hash map and blocks differ"
+
+    def _check_contents(self, pieces: Pieces) -> Iterator[None]:
+        entries = iter(self._block_of.items())
+        while piece := list(islice(entries, PIECE_COST // OBJECT_COST)):
+            blocks = np.fromiter((block for _, block in piece), np.int32, len(piece))
+            contents = b"".join([content for content, _ in piece])
+            assert self._hash_of[blocks].tobytes() == contents, "hash map and blocks differ"
+            assert self._hashed[blocks].all(), "hash map and blocks differ"
+            if pieces.is_full(OBJECT_COST * len(piece)):
+                yield
 
     def _allocate(self, num_free: int, num_cached: int) -> Blocks:
         blocks = self._free.pop(num_free, self._stamps) if num_free else NO_BLOCKS
@@ -336,7 +433,7 @@ class BlockPool:
                 self.evicted += zip(saved.tolist(), self._hash_of[saved].tolist(), strict=True)
             self._forget(evicted)
             blocks = np.concatenate((blocks, evicted)) if num_free else evicted
-        self._stamps[blocks] = 0
+        self._stamps[blocks] = OUT
         self.generations[blocks] += 1
         return blocks
 
@@ -358,9 +455,13 @@ class BlockPool:
         """Cached blocks, whose stamps are not what they were, are counted as such no more."""
         self._cached.num_live -= len(blocks)
 
+    def _cached_pieces(self) -> Iterator[Blocks]:
+        """All cached blocks, in order, some at a time."""
+        return self._cached.live_pieces(self._stamps)
+
     def _idle_cached(self) -> Blocks:
         """All cached blocks, in order."""
-        return self._cached.live(self._stamps)
+        return np.concatenate((NO_BLOCKS, *self._cached_pieces()))
 
     def _enqueue(self, ring: BlockRing, blocks: Blocks) -> None:
         if not len(blocks):

@@ -8,7 +8,12 @@ bookkeeping of a swap, so nothing can be forgotten or leak: content that the hos
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
+from itertools import chain, islice
+
+import numpy as np
+
+from scheduler_svc.core.blocks.pieces import OBJECT_COST, PIECE_COST, Pieces, do_all
 
 
 class HostCache:
@@ -126,7 +131,18 @@ class HostCache:
 
     def check_integrity(self, pins: Iterable[int] = ()) -> None:
         """Asserts that every block is free or holds one content; `pins` are the blocks of all groups of copies."""
+        do_all(self.check_pieces(pins, Pieces()))
+
+    def check_pieces(self, pins: Iterable[int], pieces: Pieces) -> Iterator[None]:
+        """As `check_integrity`, piece by piece: the caller sees to it that nothing changes meanwhile."""
         assert self._num_touched <= self.num_blocks
-        assert sorted([*self._free, *self._left, *self._blocks.values()]) == list(range(self._num_touched))
         assert self._pins == Counter(pins), "blocks are pinned for nobody"
         assert (self._arriving | self._left) <= self._pins.keys(), "a block waits for nobody's copies"
+        is_met = np.zeros(self._num_touched, np.bool_)
+        num_met, blocks = 0, chain(self._free, self._left, self._blocks.values())
+        while piece := list(islice(blocks, PIECE_COST // OBJECT_COST)):
+            is_met[piece] = True
+            num_met += len(piece)
+            if pieces.is_full(OBJECT_COST * len(piece)):
+                yield
+        assert num_met == self._num_touched and is_met.all(), "a host block is lost or counted twice"

@@ -7,12 +7,13 @@ comes with the chunk, or the row, that writes it (GR, WB).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.blocks.block_pool import Blocks, Hashes
+from scheduler_svc.core.blocks.pieces import TABLE_COST, Pieces
 from scheduler_svc.core.blocks.tier import Found, Tier
 from scheduler_svc.core.blocks.window_pool import WindowPool
 from scheduler_svc.core.slots.columns import SlotColumns, cells
@@ -172,11 +173,13 @@ class WindowBlocks:
 
     # -- checks --
 
-    def check_integrity(self, slots: list[int], pinned: Sequence[Blocks] = ()) -> None:
-        """Asserts the invariants; `slots` are those that have blocks, `pinned` are held because a disk is to have
-        them."""
-        self.pool.check_integrity([*(self.table(slot) for slot in slots), *pinned])
+    def check_blocks(self, slots: list[int], pinned: Sequence[Blocks], pieces: Pieces) -> Iterator[None]:
+        """Asserts the invariants, piece by piece; `slots` are those that have blocks, `pinned` are held because a disk
+        is to have them."""
+        yield from self.pool.check_pieces([*(self.table(slot) for slot in slots), *pinned], pieces)
         for slot in slots:
+            if pieces.is_full(TABLE_COST):
+                yield
             held = self.generations[slot, self.firsts[slot] : self.ends[slot]]
             assert np.array_equal(self.pool.generations[self.table(slot)], held), (
                 f"a held block of group {self.number} was given to another"
@@ -191,12 +194,15 @@ class WindowBlocks:
         running: list[int],
         decoding: list[int],
         importing: list[int],
-        pinned: Sequence[Blocks] = (),
-    ) -> None:
-        """Asserts that each slot that runs has what its queries write and look at; `decoding` are rows among them.
-        Those that are `importing` have blocks, too; `pinned`: see `check_integrity`."""
-        self.check_integrity([*running, *importing], pinned)
+        pinned: Sequence[Blocks],
+        pieces: Pieces,
+    ) -> Iterator[None]:
+        """Asserts, piece by piece, that each slot that runs has what its queries write and look at; `decoding` are rows
+        among them. Those that are `importing` have blocks, too; `pinned`: see `check_blocks`."""
+        yield from self.check_blocks([*running, *importing], pinned, pieces)
         for slot in running:
+            if pieces.is_full(TABLE_COST):
+                yield
             assert self.ends[slot] * self.block_size >= columns.num_sent[slot], (
                 f"group {self.number}: a chunk lacks a block"
             )

@@ -7,10 +7,13 @@ at which prompts part (WB9).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.blocks.block_pool import BlockPool, BlockRing, Blocks
+from scheduler_svc.core.blocks.block_pool import OUT, BlockPool, BlockRing, Blocks
 
 SHARED_HITS = 2
 """A conversation goes on from its own last blocks once, and never comes back to them; what is shared is found again."""
@@ -81,7 +84,7 @@ class WindowPool(BlockPool):
         if self.ref_counts[block] or not self._hashed[block] or self._num_hits[block] >= SHARED_HITS:
             return
         blocks = np.array([block], np.int32)
-        self._stamps[blocks] = 0
+        self._stamps[blocks] = OUT
         self._leave_cached(blocks)
         self._is_passed[blocks] = True
         self._enqueue(self._passed, blocks)
@@ -109,5 +112,5 @@ class WindowPool(BlockPool):
         self._passed.num_live -= num_passed
         self._cached.num_live -= len(blocks) - num_passed
 
-    def _idle_cached(self) -> Blocks:
-        return np.concatenate((self._passed.live(self._stamps), self._cached.live(self._stamps)))
+    def _cached_pieces(self) -> Iterator[Blocks]:
+        return chain(self._passed.live_pieces(self._stamps), self._cached.live_pieces(self._stamps))
