@@ -75,6 +75,7 @@ soak: install  ## faults for real rings, overload, long streams, a poison, and t
 	$(BIN)/python -m tests.chaos poison
 	$(BIN)/python -m tests.chaos overload --minutes 10
 	$(BIN)/python -m tests.chaos long
+	$(BIN)/python -m tests.loop_watch
 	SIGNALBOX_FUZZ=8 $(BIN)/python -m pytest tests/contract/test_fuzz.py tests/contract/test_hostile_peers.py \
 		tests/contract/test_hostile_clients.py \
 		tests/contract/test_hostile_scheduler.py tests/worker_svc/test_fuzzed_orders.py

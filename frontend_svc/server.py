@@ -36,6 +36,7 @@ from signalbox.links import rpc
 from signalbox.links.addresses import is_loopback
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.links.tls.identity import Identity
+from signalbox.runtime.collector import Collector
 from signalbox.runtime.process import SHORT_OF_MEMORY_STATUS, settle_memory
 from signalbox.telemetry.metrics_server import MetricsServer
 from signalbox.v1.frontend_pb2_grpc import add_GenerationServiceServicer_to_server
@@ -75,6 +76,7 @@ class Frontend:
         self._http = self._make_http(self._api) if self._api is not None else None
         self._probes = Probes(lambda: self.is_ready)
         self._metrics_server = MetricsServer()
+        self._collector = Collector()
         self._guard: Guard | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -151,6 +153,7 @@ class Frontend:
         if self._batches is not None:
             self._batches.runner.start()
         settle_memory()
+        self._collector.start()
         if self._settings.health:
             self.health_port = await self._probes.start(self._settings.health)
         ports = (("HTTP", self.http_port), ("gRPC", self.grpc_port), ("probes", self.health_port))
@@ -217,6 +220,7 @@ class Frontend:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.scheduler.drained(), FAREWELL_S)
         self._board.close()
+        self._collector.stop()
         await self._stop_servers()
         for task in self._tasks:
             task.cancel()
@@ -257,6 +261,8 @@ class Frontend:
         while True:
             await asyncio.sleep(min(1.0, self._settings.stall_s / 2))
             self.table.cancel_stalled(self.table.clock(), self._settings.stall_s)
+            if not len(self.table):
+                self._collector.sweep(self.table.clock())
 
 
 def _short_of_memory() -> UnavailableError:

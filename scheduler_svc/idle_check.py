@@ -25,7 +25,7 @@ class _Look:
 
     worker: Worker
     version: tuple[int, ...]
-    """Of its state, when the look began."""
+    """The version of its state when the look began."""
     pieces: Iterator[None]
     took_s: float = 0.0
 

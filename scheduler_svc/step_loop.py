@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 
 from scheduler_svc.admin.board_snapshot import make_safe_mode
 from scheduler_svc.admin.safe_mode_log import log_safe_mode
@@ -42,6 +42,9 @@ logger = logging.getLogger(__name__)
 
 MAX_EXPLAINED = 32
 """Requests that one question is answered for."""
+MAX_PLACED = 512
+"""Requests that are placed in one go, on all workers together: some 50 ms of work. The others follow when whatever else
+is ready has had its turn."""
 CallAt = Callable[[float, Callable[[], None]], object]
 """Calls back at a time of the clock."""
 
@@ -69,6 +72,8 @@ class StepLoop:
         self._attention = Attention()
         self._goes_on = False
         """Whether `_lose_more` is to come."""
+        self._put_off: dict[str, None] = {}
+        """Workers that are to get their steps a little later."""
         self._num_removed = 0
         """Workers that were gone when frontends were last told."""
         self.on_report: Callable[[Worker, StepReport], None] | None = None
@@ -343,11 +348,26 @@ class StepLoop:
         workers = [concerned] if concerned is not None else list(self._workers)
         if concerned is not None and self.core.may_place:
             workers += [other for other in self._workers if not self.core.workers[other].records]
-        for worker_id in self.core.handoffs.pulls.with_woken(workers):
+        self._send_steps(self.core.handoffs.pulls.with_woken(workers))
+        self._tell_notices()
+        if self.core.num_removed != self._num_removed:
+            self._num_removed = self.core.num_removed
+            self._tell_directory()
+        if self.core.unaccounted.is_cut and not self._goes_on:
+            self._goes_on = True
+            self._call_at(self._clock(), self._lose_more)
+
+    def _send_steps(self, workers: Iterable[str]) -> None:
+        """Sends the steps of each of `workers`; those behind MAX_PLACED requests are put off."""
+        room = MAX_PLACED
+        for worker_id in workers:
             if worker_id not in self._workers:
                 continue  # it was named twice, and dropped the first time
+            if room <= 0:
+                self._put_off_steps(worker_id)
+                continue
             try:
-                self._advance_worker(worker_id)
+                room -= self._advance_worker(worker_id, room)
             except OutboxFullError:
                 logger.error("worker %s does not read its steps", worker_id)
                 self._forget_link(worker_id)
@@ -358,13 +378,17 @@ class StepLoop:
                     worker_id, self._workers[worker_id].instance, "no step could be made for it"
                 )
                 self._forget_link(worker_id)
+
+    def _put_off_steps(self, worker_id: str) -> None:
+        if not self._put_off:
+            self._call_at(self._clock(), self._go_on)
+        self._put_off[worker_id] = None
+
+    def _go_on(self) -> None:
+        """It is the turn of those that were put off."""
+        workers, self._put_off = list(self._put_off), {}
+        self._send_steps(workers)
         self._tell_notices()
-        if self.core.num_removed != self._num_removed:
-            self._num_removed = self.core.num_removed
-            self._tell_directory()
-        if self.core.unaccounted.is_cut and not self._goes_on:
-            self._goes_on = True
-            self._call_at(self._clock(), self._lose_more)
 
     def _lose_more(self) -> None:
         """More requests are lost than are called so in one go."""
@@ -372,15 +396,22 @@ class StepLoop:
         self.core.desk.resolve_unaccounted(self._clock())
         self._advance()
 
-    def _advance_worker(self, worker_id: str) -> None:
+    def _advance_worker(self, worker_id: str, room: int) -> int:
+        """Returns how many requests were placed; the steps behind `room` of them are put off."""
         link, worker = self._workers[worker_id], self.core.workers[worker_id]
+        num_placed = 0
         while (step := self.core.schedule(worker_id, now := self._clock())) is not None:
             for message in delta.build_messages(step, worker, self.core.epoch, MAX_BATCH_BYTES):
                 link.send(message, now)
             if self._spans is not None:
                 self._spans.stepped(worker, step, self._clock())
+            num_placed += len(step.placed) + len(step.resumed)
+            if num_placed >= room:
+                self._put_off_steps(worker_id)
+                break
         if worker.hold_until > self._clock() and link.timer is None and worker.records:
             link.timer = self._call_at(worker.hold_until, lambda: self._on_timer(worker_id, link))
+        return num_placed
 
     def _on_timer(self, worker_id: str, link: WorkerLink) -> None:
         """A step was held back for arrivals; now is the time."""

@@ -13,6 +13,7 @@ from tests.chaos.ring import Shape, open_ring
 from tests.loop_watch.callback import describe
 from tests.loop_watch.report import Report, watching
 from tests.loop_watch.watch import Watch
+from tools import packages
 
 TREE = Path(__file__).parents[2]
 
@@ -66,7 +67,7 @@ async def test_services_of_a_ring_are_watched(tmp_path: Path, request: pytest.Fi
     with watching(tmp_path, limit_s=0.001) as report:
         async with open_ring(Shape(runner="sim", num_workers=1), TREE):
             pass
-        services = {"scheduler_svc", "frontend_svc", "worker_svc"}
+        services = {package.name for package in packages.PACKAGES if package.is_service}
         assert {each.service for each in report.long(0.001)} == services == report.services
     with pytest.raises(AssertionError, match="not watched"):
         report.check("another_svc")
@@ -93,4 +94,4 @@ async def test_no_loop_stands_still_with_millions_of_blocks(
             ring.start("scheduler")
             await ring.ready("scheduler", "worker-0", "frontend-0")
             await asyncio.sleep(1)
-        report.check("scheduler_svc", "worker_svc", "frontend_svc", since=ready)
+        report.check(*(each.name for each in packages.PACKAGES if each.is_service), since=ready)

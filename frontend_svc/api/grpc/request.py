@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sized
+from copy import deepcopy
+
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -24,6 +28,14 @@ from signalbox.v1 import frontend_pb2 as frontend
 from signalbox.v1 import generation_pb2 as generation
 
 MAX_CHOICES = 128
+MAX_ITEMS = 16_384
+"""Items of a list or map in a message; checks of each kind of list are stricter, and come later."""
+MAX_NUMBERS = 1 << 20
+"""Items of a list of numbers, such as the token ids of a prompt."""
+_NUMBERS = {FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_INT64}
+_NUMBERS |= {FieldDescriptor.CPPTYPE_UINT64, FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE}
+SMALL_BYTES = 1 << 16
+"""In a message up to this size fields that are not known are looked at one by one."""
 MAX_DIMENSIONS = 1 << 20
 """Far above any model's; workers refuse what is above their own."""
 _POOLING_MODES: dict[int, PoolingMode | None] = {
@@ -85,18 +97,50 @@ def read_embed(request: frontend.EmbedRequest, context: Context) -> list[ClientR
     return prompts
 
 
-def refuse_unknown_fields(message: Message, path: str = "") -> None:
-    """A newer client may ask for what we do not know: better no answer than one without it."""
+def refuse_unknown_fields(message: Message) -> None:
+    """A newer client may ask for what we do not know: better no answer than one without it. Refuses lists that are too
+    long to be read while others wait, too: a message of 8 MB may have millions of items. Raises UnsupportedError and
+    InvalidRequestError."""
+    _check_lengths(message, "")
+    if message.ByteSize() > SMALL_BYTES:
+        known = deepcopy(message)
+        known.DiscardUnknownFields()
+        if message.ByteSize() - known.ByteSize() > SMALL_BYTES:
+            raise UnsupportedError("the message has many fields that are not known here")
+    _refuse_unknown(message, "")
+
+
+def _refuse_unknown(message: Message, path: str) -> None:
     unknown = UnknownFieldSet(message)  # type: ignore[no-untyped-call]
     if len(unknown):
         number = unknown[0].field_number
         raise UnsupportedError(f"the field number {number} is not known here", field=f"{path}{number}")
+    for name, part in _messages_in(message, path):
+        _refuse_unknown(part, f"{name}.")
+
+
+def _messages_in(message: Message, path: str) -> Iterator[tuple[str, Message]]:
+    """All messages that are values of fields, or items of lists, with their names."""
     for field, value in message.ListFields():
         if isinstance(value, Message):
-            refuse_unknown_fields(value, f"{path}{field.name}.")
+            yield f"{path}{field.name}", value
         elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
             for index, item in enumerate(value):
-                refuse_unknown_fields(item, f"{path}{field.name}[{index}].")
+                yield f"{path}{field.name}[{index}]", item
+
+
+def _check_lengths(message: Message, path: str) -> None:
+    for field, value in message.ListFields():
+        if isinstance(value, Sized) and not isinstance(value, str | bytes | Message):
+            _check_length(f"{path}{field.name}", value, is_numbers=field.cpp_type in _NUMBERS)
+    for name, part in _messages_in(message, path):
+        _check_lengths(part, f"{name}.")
+
+
+def _check_length(name: str, items: Sized, *, is_numbers: bool) -> None:
+    most = MAX_NUMBERS if is_numbers else MAX_ITEMS
+    if len(items) > most:
+        raise InvalidRequestError(f"{name} has {len(items)} items; at most {most} are allowed", field=name)
 
 
 def _read_sampling(params: generation.SamplingParams) -> Sampling:

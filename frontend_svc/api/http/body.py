@@ -12,6 +12,7 @@ import orjson
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
+from frontend_svc.api.http.body_parts import check_parts
 from frontend_svc.api.http.errors import JSON
 from frontend_svc.api.openai.schema import TAG, Body
 from signalbox.errors import (
@@ -68,6 +69,7 @@ def parse_body(data: bytes, schema: type[B], *, drop_unknown: bool = False) -> B
 
     Raises InvalidRequestError, which names the first wrong field.
     """
+    check_parts(data)
     try:
         with _no_collection():
             return _validate(orjson.loads(data), schema, drop_unknown)

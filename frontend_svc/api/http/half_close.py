@@ -53,10 +53,14 @@ class HalfCloseProtocol(HttpToolsProtocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is left to look after."""
+        """Nobody is left to look after. What refers to each other is taken apart, so that it is freed without a
+        collection (`Collector`)."""
         if self._looking is not None:
             self._looking.cancel()
         super().connection_lost(exc)
+        self.cycle = self.parser = None  # type: ignore[assignment]
+        if hasattr(self.transport, "_read_ready_cb"):  # asyncio's own refers to itself by it
+            self.transport._read_ready_cb = None
 
     def _ask(self) -> None:
         """Writes something that clients skip, if something may be written now."""

@@ -49,7 +49,7 @@ class BlockRing:
         self.num_live = 0
 
     def fill(self, count: int) -> None:
-        """That many blocks, in order, all of them FRESH, into a ring that was never used."""
+        """Puts `count` blocks, in order, all of them FRESH, into a ring that was never used."""
         self._tail = self.num_live = count
         self._blocks[:count] = np.arange(count, dtype=np.int32)
 

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Iterable
 
 PIECE_COST = 1 << 19
-"""Of one piece, in elements of a numpy array that are compared: some 20 ms."""
+"""Cost of one piece, in elements of a numpy array that are compared: some 20 ms."""
 OBJECT_COST = 16
-"""Of an element that is a Python object."""
+"""Cost of an element that is a Python object."""
 TABLE_COST = 1024
-"""Of a table of a slot."""
+"""Cost of the block table of a slot."""
 
 
 class Pieces:

@@ -41,6 +41,9 @@ from scheduler_svc.core.step.gates import (
 from scheduler_svc.core.step.shortage import blocks_coming, certain_to_end, victim_for
 from scheduler_svc.core.step.step import Chunk, Start, StepDecision
 
+MAX_STARTS = 512
+"""Requests that start in one step: each is some 0.1 ms of work before the step can be sent."""
+
 
 def admit_requests(
     worker: Worker,
@@ -61,7 +64,7 @@ def admit_requests(
     if config.is_fair and len(resumable) > 1:
         received = offers.service_received
         resumable = deque(sorted(resumable, key=lambda slot: resume_key(worker.request(slot), received)))
-    while admission.start_next(resumable):
+    while len(step.placed) + len(step.resumed) < MAX_STARTS and admission.start_next(resumable):
         pass
     admission.end_deadlock()
     admission.remember()
