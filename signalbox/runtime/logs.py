@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
@@ -25,12 +25,40 @@ _LEFT_OUT = frozenset({*RESERVED_ATTRS, "color_message"})
 def set_up(service: str, level: str, form: LogFormat = "text", ids: Mapping[str, str] | None = None) -> None:
     """Has all records from `level` on written to stderr, in place of what was set up before. ids: what names this
     process in every JSON object."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LineHandler(sys.stderr)
     handler.setFormatter(TextLines(service) if form == "text" else _json_lines(service, ids or {}))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # It writes a stack for each message that cannot be parsed; the link says so itself.
     logging.getLogger("grpc._common").setLevel(logging.CRITICAL)
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_not_of_metadata)
+
+
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes a line for each record. A disk that is full costs lines, and no service its work: what could not be
+    written is counted, and said once it can."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._num_failed, self._why = 0, ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes the line of a record, and ahead of the next one how many could not be."""
+        before = self._num_failed
+        super().emit(record)
+        if before and self._num_failed == before:
+            self._num_failed = 0
+            told = "up to %d lines of the log could not be written: %s"
+            super().emit(
+                logging.LogRecord(__name__, logging.WARNING, __file__, 0, told, (before, self._why), None)
+            )
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Counts what a disk does not take. Python's own handler would make a stack of each, for the same disk."""
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            self._num_failed, self._why = self._num_failed + 1, error.strerror or str(error)
+        else:
+            super().handleError(record)
 
 
 def _is_not_of_metadata(record: logging.LogRecord) -> bool:
