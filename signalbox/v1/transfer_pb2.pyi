@@ -31,20 +31,22 @@ class PullRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[PullHello, _Mapping]] = ..., num_read: _Optional[int] = ..., blocks_by: _Optional[_Union[BlocksBy, str]] = ...) -> None: ...
 
 class PullHello(_message.Message):
-    __slots__ = ("transfer", "key", "target", "protocol", "num_found", "is_export")
+    __slots__ = ("transfer", "key", "target", "protocol", "num_found", "is_export", "beats")
     TRANSFER_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NUM_FOUND_FIELD_NUMBER: _ClassVar[int]
     IS_EXPORT_FIELD_NUMBER: _ClassVar[int]
+    BEATS_FIELD_NUMBER: _ClassVar[int]
     transfer: int
     key: bytes
     target: _scheduler_pb2.WorkerRef
     protocol: _generation_pb2.ProtocolVersions
     num_found: int
     is_export: bool
-    def __init__(self, transfer: _Optional[int] = ..., key: _Optional[bytes] = ..., target: _Optional[_Union[_scheduler_pb2.WorkerRef, _Mapping]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., num_found: _Optional[int] = ..., is_export: bool = ...) -> None: ...
+    beats: bool
+    def __init__(self, transfer: _Optional[int] = ..., key: _Optional[bytes] = ..., target: _Optional[_Union[_scheduler_pb2.WorkerRef, _Mapping]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., num_found: _Optional[int] = ..., is_export: bool = ..., beats: bool = ...) -> None: ...
 
 class PullResponse(_message.Message):
     __slots__ = ("head", "blocks", "tail", "error", "state")

@@ -232,9 +232,9 @@ def frozen_blocks_are_given_away(patch: Patch) -> None:
 
     begin = step_orders._freeze
 
-    def note_worker(worker: Worker, step: Any) -> None:
+    def note_worker(worker: Worker, step: Any, now: float) -> None:
         worker.table.its_worker = worker  # type: ignore[attr-defined]
-        begin(worker, step)
+        begin(worker, step, now)
 
     patch.setattr(step_orders, "_freeze", note_worker)
     patch.setattr(SlotTable, "freeze", freeze_and_release)

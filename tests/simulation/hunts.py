@@ -31,6 +31,7 @@ class Hunt:
     """Of scenarios: the name of a profile, where they are rings."""
     try_seed: Callable[[int], str]
     """Runs the scenario of a seed. Returns what it breaks; "" if it breaks nothing."""
+    bound: int = BOUND
 
     def __str__(self) -> str:
         return f"{self.plant.__name__}-{self.kind}"
@@ -38,7 +39,7 @@ class Hunt:
     def seeds(self) -> range:
         """Seeds to try: by the bug's name, so that a run can be repeated; in `make soak` by the clock."""
         first = time.time_ns() // 1_000_000 if FULL_COUNTS else zlib.crc32(str(self).encode())
-        return range(first, first + BOUND)
+        return range(first, first + self.bound)
 
     def run(self, patch: Patch) -> None:
         """Plants the bug and fails unless it is found."""

@@ -12,6 +12,7 @@ from scheduler_svc.core.handoff.commit import Arrived, contradiction_of, take_ov
 from scheduler_svc.core.handoff.counts import HandoffCounts
 from scheduler_svc.core.handoff.eligibility import same_layout, why_not_there, why_request_stays
 from scheduler_svc.core.handoff.handoff import Phase
+from scheduler_svc.core.handoff.patience import Patience
 from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.handoff.waits import HandoffWaits
 from scheduler_svc.core.pulls.desk import PullDesk
@@ -62,6 +63,7 @@ class HandoffDesk:
         self._make_key = make_key
         self._last_transfer = 0
         self.counts = HandoffCounts()
+        self._patience = Patience()
         self.now = 0.0
         """When somebody last said what time it is: for calls that come without."""
         self.waits = HandoffWaits(config.worker_grace_s, workers, register, self.thaw, self.commit_found)
@@ -136,7 +138,7 @@ class HandoffDesk:
         """A target has all but a few blocks: the source may freeze the slot (HO4). Raises DivergenceError."""
         handoff = self._import(worker_id, slot, transfer)
         if handoff is not None and handoff.phase is Phase.BEGUN:
-            self.now = handoff.frozen_at = now
+            self.now = now
             handoff.phase = Phase.READY
             handoff.source.handoffs.freezing.append(handoff)
 
@@ -202,6 +204,7 @@ class HandoffDesk:
         counts.num_blocks += int(target.table.num_blocks[handoff.target_slot])
         frozen_s = max(now - (handoff.frozen_at or now), 0.0)
         counts.frozen_s += frozen_s
+        self._patience.took(frozen_s)
         handoff.request.history.num_failed_handoffs = 0
         handoff.request.history.no_handoff_before = 0.0
 
@@ -290,6 +293,7 @@ class HandoffDesk:
     def tick(self, now: float) -> None:
         """Looks at what time, and the state of workers, ends."""
         self.leave_troubled(now)
+        self._end_late(now)
         self.waits.tick(now)
 
     def leave_troubled(self, now: float) -> None:
@@ -300,6 +304,13 @@ class HandoffDesk:
                 is_unheard = handoff.request.key.frontend_instance in worker.vitals.unheard_by
                 if is_unheard or not worker.is_well:
                     self.stop(handoff, "target_unwell", now)
+
+    def _end_late(self, now: float) -> None:
+        """Ends hand-offs that take too long, whoever is in the way (HO18)."""
+        for worker in self._workers.values():
+            for handoff in list(worker.handoffs.imports.values()):
+                if self._patience.is_late(handoff, now):
+                    self.stop(handoff, "late", now)
 
     def leave_draining(self, worker: Worker, now: float) -> None:
         """A worker that drains takes nothing over: what is on its way there stays where it is."""

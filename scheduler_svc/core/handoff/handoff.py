@@ -54,7 +54,7 @@ class HandoffOf(Generic[RequestT, WorkerT]):
     is_target_told: bool = False
     """A step of the target has given the slot."""
     frozen_at: float | None = None
-    """When the target said that it is ready, in seconds."""
+    """When the step was made that freezes the slot, in seconds."""
 
     @property
     def is_over(self) -> bool:

@@ -35,10 +35,10 @@ def go_on(worker: Worker, step: StepDecision) -> None:
     ends.thawed, ends.kept = {}, []
 
 
-def hand_over(worker: Worker, step: StepDecision, *, is_enabled: bool) -> None:
+def hand_over(worker: Worker, step: StepDecision, now: float, *, is_enabled: bool) -> None:
     """Begins, freezes and commits. `is_enabled`: cached blocks are reused."""
     _begin(worker, step)
-    _freeze(worker, step)
+    _freeze(worker, step, now)
     _follow(worker, step)
     _take_over(worker, step, is_enabled=is_enabled)
 
@@ -58,7 +58,7 @@ def _begin(worker: Worker, step: StepDecision) -> None:
             handoff.is_source_told = True
 
 
-def _freeze(worker: Worker, step: StepDecision) -> None:
+def _freeze(worker: Worker, step: StepDecision, now: float) -> None:
     """One that a suspect's step has paused is brought back by this one, and frozen with the next: a delta says where a
     slot ends up."""
     ends, named = worker.handoffs, {*step.paused_slots, *step.unpaused_slots}
@@ -67,7 +67,7 @@ def _freeze(worker: Worker, step: StepDecision) -> None:
         if slot in named or not handoff.is_source_told or not has_enough(handoff):
             continue
         ends.freezing.remove(handoff)
-        handoff.phase = Phase.FROZEN
+        handoff.phase, handoff.frozen_at = Phase.FROZEN, now
         worker.table.freeze(slot)
         _orders(step).frozen_slots.append(slot)
 

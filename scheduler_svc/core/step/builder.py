@@ -40,7 +40,7 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
     for slot in table.refused[:] if step.handoffs is None else step.handoffs.not_thawed(table.refused):
         worker.preempt(slot, step)
     if is_handing_over:
-        hand_over(worker, step, is_enabled=config.enable_prefix_caching)
+        hand_over(worker, step, now, is_enabled=config.enable_prefix_caching)
     table.apply_rests(step)
     table.allow_drafts(step)
     short = grant_rows(worker, step)

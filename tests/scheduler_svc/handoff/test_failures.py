@@ -8,6 +8,8 @@ import pytest
 
 from scheduler_svc.core.cluster.notices import Placed
 from scheduler_svc.core.handoff.commit import Arrived
+from scheduler_svc.core.handoff.handoff import Phase
+from scheduler_svc.core.handoff.patience import Patience
 from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.request import RequestStatus
 from scheduler_svc.core.slots.state import SlotState
@@ -54,6 +56,44 @@ def test_it_goes_on_at_the_source(how: str, is_frozen: bool) -> None:
         step = pair.step(B)
         assert step is not None and step.finished_slots == [handoff.target_slot]
         assert pair.b.pool.num_free == pair.b.pool.num_blocks
+
+
+def test_one_that_stays_frozen_for_too_long_goes_on_at_the_source() -> None:
+    """HO18: for 2 s while nothing is known; then for three times as long as others took, 0.5 s at least."""
+    pair, handoff = begun()
+    pair.freeze(handoff)
+    assert handoff.frozen_at == 0.0
+    pair.core.handoffs.tick(1.9)
+    assert handoff.phase is Phase.FROZEN
+    pair.core.handoffs.tick(2.1)
+    assert handoff.phase is Phase.FAILED and pair.core.handoffs.counts.failed["late"] == 1
+    assert pair.orders(A).thawed == [(handoff.source_slot, handoff.request.leg)]
+    patience = Patience()
+    patience.took(0.2)
+    handoff.phase = Phase.FROZEN
+    assert not patience.is_late(handoff, 0.55) and patience.is_late(handoff, 0.65)
+    patience.took(0.0)
+    patience.took(0.0)
+    assert not patience.is_late(handoff, 0.45) and patience.is_late(handoff, 0.55)
+
+
+@pytest.mark.parametrize("longest_s", [0.0, 5.0])
+def test_long_steps_are_waited_for(longest_s: float) -> None:
+    """HO18: two of the longest steps of both ends."""
+    pair, handoff = begun()
+    pair.freeze(handoff)
+    pair.a.pacer.observe(duration_s=longest_s, queued_s=0.0, was_ahead=False)
+    pair.core.handoffs.tick(9.0)
+    assert handoff.is_over == (longest_s == 0.0)
+
+
+def test_one_that_is_never_ready_ends_while_its_source_decodes() -> None:
+    """HO18: after a minute."""
+    pair, handoff = begun()
+    pair.core.handoffs.tick(59.0)
+    assert not handoff.is_over
+    pair.core.handoffs.tick(61.0)
+    assert handoff.is_over
 
 
 @pytest.mark.parametrize("is_frozen", [False, True])

@@ -21,6 +21,7 @@ from tests.simulation.ring.network import Network
 from tests.simulation.ring.nodes import FrontendNode, Node, RelayNode, SchedulerNode, WorkerNode
 from tests.simulation.ring.request import RingRequest
 from tests.simulation.ring.setup import Loss, Planned, Plot
+from tests.simulation.ring.silence import stands_too_long
 from tests.simulation.ring.surroundings import inside
 from tests.simulation.ring.trace import Trace, TraceLog
 
@@ -137,6 +138,8 @@ class Ring:
         for client in self.clients:
             client.check()
             finding = unexcused(self.plot, client)
+            assert not finding, finding
+            finding = stands_too_long(self.plot, client)
             assert not finding, finding
         for node in self.schedulers:
             self.masks.looked_at(node.core)

@@ -37,6 +37,8 @@ class RingSetup:
     """Checkpoints of recurrent states; None: the model has none of either."""
     runs_ahead: bool = False
     num_lanes: int = 1
+    has_beats: bool = True
+    """Workers say to each other that they are there (HO19); those of earlier releases do not."""
     identities: tuple[ModelIdentity, ...] = ()
     """The workers' in turn; a worker that starts again has the next one. Empty: they say none."""
     step_s: tuple[float, float] = (0.002, 0.03)
@@ -141,6 +143,8 @@ class Plot:
     check_every: int = 29
     """Rules are checked behind every so many events; 0: never."""
     warm_up_s: float = 0.8
+    most_gap_s: float = 0.0
+    """Longest time for which a stream may stand still; 0: any."""
     ends_early: bool = False
     """Faults end when no client waits any more; else when their time has come."""
 

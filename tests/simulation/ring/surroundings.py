@@ -24,6 +24,7 @@ import worker_svc.relay.scheduler_link
 import worker_svc.relay.server
 import worker_svc.relay.servicer
 import worker_svc.server
+import worker_svc.transfer.control.target
 import worker_svc.worker
 from frontend_svc.requests.sessions.session import Session, SessionStatus
 from scheduler_svc.admin.tenant_file import parse_tenants
@@ -35,7 +36,7 @@ from scheduler_svc.lease.spec import LeaseSpec
 from scheduler_svc.links.greeting import Greeting
 from signalbox.links import reach
 from signalbox.protocol.enums import LossCause
-from tests.simulation.ring import mover, pull_watch
+from tests.simulation.ring import mover, pull_watch, silence
 from tests.simulation.ring.channel import Channel
 from tests.simulation.ring.clock import ProcessLoop, World, current_process
 from tests.simulation.ring.lease import SimLease, SimStore
@@ -46,6 +47,7 @@ from tests.simulation.ring.setup import Loss
 from tests.simulation.ring.step_driver import CheckedCore, StepDriver
 from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.mover import Mover
+from worker_svc.transfer.control.target import TransferTarget
 
 WALL_S = 1_700_000_000.0
 """What wall clocks show at the beginning that are right."""
@@ -120,6 +122,8 @@ def _parts() -> _Patches:
         (worker_svc.server, "make_runner", _make_runner),
         (worker_svc.server, "Outputs", _make_outputs),
         (Mover, "_run", mover.run),
+        (TransferTarget, "_run", silence.read_watched),
+        (worker_svc.transfer.control.target, "hello_of", silence.hello_watched),
         (Gate, "passing", pull_watch.passing),
         (worker_svc.worker, "WorkerCore", _remember("core", CheckedCore)),
         (worker_svc.worker, "StepLoop", _remember("steps", StepDriver)),

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine
 from typing import Any
 
 import grpc
 
 from signalbox.links import versions
+from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.links.readable import EOF, read_message
 from signalbox.v1 import scheduler_pb2, transfer_pb2
 from worker_svc.core.handoff.orders import WorkerName
 from worker_svc.transfer.channels.reader import BlockReader
+from worker_svc.transfer.control.beats import FIRST_S, Hearing
 from worker_svc.transfer.errors import TransferError
 
 Stream = grpc.aio.StreamStreamCall[Any, Any]
@@ -29,36 +32,91 @@ def hello_of(
         protocol=versions.ours(),
         num_found=num_found,
         is_export=is_export,
+        beats=True,
     )
 
 
-async def begin(
-    stream: Stream, hello: transfer_pb2.PullHello, source: WorkerName, most_s: float
-) -> transfer_pb2.PullHead:
-    """Says hello, and returns the head, which may take `most_s` seconds. TransferError, and AioRpcError where the
-    stream breaks."""
-    await stream.write(transfer_pb2.PullRequest(hello=hello))
-    try:
-        async with asyncio.timeout(most_s):
-            first = await read_message(stream)
-    except TimeoutError:
-        raise TransferError("it does not say what there is to be read") from None
-    head = part_of(first, "head").head
-    if (head.source.worker_id, head.source.worker_instance) != source:
-        raise TransferError("another worker answers there")
-    return head
+class Dialogue:
+    """One control stream, at its target. One coroutine at a time reads and says things, in `run`."""
 
+    def __init__(self, stream: Stream) -> None:
+        self._stream, self._hearing = stream, Hearing()
+        self._hearing.expect(FIRST_S)
+        self._writing = asyncio.Lock()
+        self._is_done = False
+        """All has been said."""
 
-async def say_how(stream: Stream, channel: BlockReader | None) -> None:
-    """Says how blocks are had; None: in messages."""
-    by = transfer_pb2.BLOCKS_BY_CONTENT if channel is None else transfer_pb2.BLOCKS_BY_CHANNEL
-    await stream.write(transfer_pb2.PullRequest(blocks_by=by))
+    async def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does `work`, which reads and says things here, with heartbeats beside it. Raises what it raises, and
+        TransferError when the source is silent (HO19)."""
+        working, beating = asyncio.create_task(work), asyncio.create_task(self._beat())
+        try:
+            await asyncio.wait((working, beating), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                beating.result()
+            else:
+                working.result()
+        finally:
+            for task in (working, beating):
+                task.cancel()
+            await asyncio.gather(working, beating, return_exceptions=True)
 
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            self._hearing.check()
+            if self._writing.locked():
+                continue  # something is on its way, perhaps to nobody
+            with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):  # `work` meets that
+                await self._say(transfer_pb2.PullRequest())
 
-async def acknowledge(stream: Stream, num_read: int) -> None:
-    """Says what was read. To a source that has said all, nothing has to be said: what it said last is to be read."""
-    with contextlib.suppress(asyncio.InvalidStateError):
-        await stream.write(transfer_pb2.PullRequest(num_read=num_read))
+    async def begin(
+        self, hello: transfer_pb2.PullHello, source: WorkerName, most_s: float
+    ) -> transfer_pb2.PullHead:
+        """Says hello, and returns the head, which may take `most_s` seconds. TransferError, and AioRpcError where the
+        stream breaks."""
+        await self._say(transfer_pb2.PullRequest(hello=hello))
+        try:
+            async with asyncio.timeout(most_s):
+                first = await self.read()
+        except TimeoutError:
+            raise TransferError("it does not say what there is to be read") from None
+        head = part_of(first, "head").head
+        if (head.source.worker_id, head.source.worker_instance) != source:
+            raise TransferError("another worker answers there")
+        return head
+
+    async def read(self) -> Any:
+        """The next message that says something; EOF when the stream has ended. Raises AioRpcError, and ConnectionError
+        for one that cannot be parsed."""
+        while True:
+            response = await read_message(self._stream)
+            is_beat = response is not EOF and response.WhichOneof("part") is None
+            self._hearing.heard(is_beat=is_beat)
+            if not is_beat:
+                return response
+
+    async def say_how(self, channel: BlockReader | None) -> None:
+        """Says how blocks are had; None: in messages."""
+        by = transfer_pb2.BLOCKS_BY_CONTENT if channel is None else transfer_pb2.BLOCKS_BY_CHANNEL
+        await self._say(transfer_pb2.PullRequest(blocks_by=by))
+
+    async def acknowledge(self, num_read: int) -> None:
+        """Says what was read. To a source that has said all, nothing has to be said: what it said last is to be
+        read."""
+        with contextlib.suppress(asyncio.InvalidStateError):
+            await self._say(transfer_pb2.PullRequest(num_read=num_read))
+
+    async def finish(self) -> None:
+        """Nothing more is said."""
+        async with self._writing:
+            self._is_done = True
+            await self._stream.done_writing()
+
+    async def _say(self, request: transfer_pb2.PullRequest) -> None:
+        async with self._writing:
+            if not self._is_done:
+                await self._stream.write(request)
 
 
 def part_of(response: Any, kind: str) -> transfer_pb2.PullResponse:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from signalbox.v1 import transfer_pb2
 from worker_svc.core.handoff.exports import Export, Stretch, Tail
 from worker_svc.core.handoff.orders import WorkerName
+from worker_svc.transfer.control.beats import Hearing
 from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.mover import Mover
 from worker_svc.transfer.errors import TransferError
@@ -48,8 +49,9 @@ class Feed:
 class FeedStream:
     """One stream that reads a feed."""
 
-    def __init__(self, feed: Feed, mover: Mover, num_found: int) -> None:
-        """num_found: blocks at the head of each table that the target has."""
+    def __init__(self, feed: Feed, mover: Mover, num_found: int, hearing: Hearing) -> None:
+        """num_found: blocks at the head of each table that the target has. hearing: of the target."""
+        self._hearing = hearing
         self._feed, self._mover, self._num_found = feed, mover, num_found
         self._num_taken = 0
         """Stretches that were taken from the feed."""
@@ -65,6 +67,7 @@ class FeedStream:
     async def read(self, requests: AsyncIterator[transfer_pb2.PullRequest]) -> None:
         """Takes acknowledgements, for as long as they come."""
         async for request in requests:
+            self._hearing.heard()
             self._num_read = max(self._num_read, request.num_read)
             self._blocks_by = self._blocks_by or request.blocks_by
             self._feed.changed.set()

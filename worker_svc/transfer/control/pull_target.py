@@ -11,7 +11,6 @@ import grpc
 
 from signalbox.errors import SignalboxError
 from signalbox.links import rpc
-from signalbox.links.readable import read_message
 from signalbox.links.rpc_errors import error_of
 from signalbox.links.tls.roles import Role
 from signalbox.protocol.arrays import unpack_blocks
@@ -19,7 +18,7 @@ from signalbox.v1 import transfer_pb2, transfer_pb2_grpc
 from worker_svc.core.handoff.orders import WorkerName
 from worker_svc.core.pull_orders import PullOrder
 from worker_svc.transfer.channels.reader import BlockReader
-from worker_svc.transfer.control.dialogue import Stream, acknowledge, begin, hello_of, part_of, say_how
+from worker_svc.transfer.control.dialogue import Dialogue, hello_of, part_of
 from worker_svc.transfer.control.mover import Mover
 from worker_svc.transfer.control.news import PullArrival, PullBegun, PullFailed, PullOver, PullRead
 from worker_svc.transfer.errors import TransferError
@@ -65,8 +64,8 @@ class PullTarget:
                 asyncio.timeout(max(order.most_us / 1e6, LEAST_S)),
                 rpc.channel(order.address, Role.WORKER) as channel,
             ):
-                stream = transfer_pb2_grpc.TransferServiceStub(channel).Pull()
-                seconds = await self._read(begun, stream)
+                dialogue = Dialogue(transfer_pb2_grpc.TransferServiceStub(channel).Pull())
+                await dialogue.run(self._read(begun, dialogue, took := []))
         except TimeoutError:
             self._fail(order, "it takes longer than computing")
         except grpc.aio.AioRpcError as error:
@@ -79,7 +78,7 @@ class PullTarget:
             logger.exception("blocks could not be read from worker %s", order.source.worker_id)
             self._fail(order, f"{type(error).__name__}: {error}")
         else:
-            self._post(PullRead(order, time.monotonic() - started, self._block_ns(begun, seconds)))
+            self._post(PullRead(order, time.monotonic() - started, self._block_ns(begun, took[0])))
 
     def _fail(self, order: PullOrder, reason: str) -> None:
         source = order.source.worker_id
@@ -94,35 +93,35 @@ class PullTarget:
         byte_ns = seconds * 1e9 / max(num_bytes, 1)
         return [size * byte_ns if count else 0.0 for size, count in zip(sizes, counts, strict=True)]
 
-    async def _read(self, begun: PullBegun, stream: Stream) -> float:
-        """From hello to tail. Returns the seconds that the blocks took. Raises TransferError, and AioRpcError where the
-        stream breaks."""
+    async def _read(self, begun: PullBegun, dialogue: Dialogue, took: list[float]) -> None:
+        """From hello to tail. Appends the seconds that the blocks took to `took`. Raises TransferError, and AioRpcError
+        where the stream breaks."""
         order, gate = begun.order, begun.gate
         hello = hello_of(self._name, order.number, order.key, is_export=True)
-        head = await begin(stream, hello, order.source, max(order.most_us / 1e6, LEAST_S))
+        head = await dialogue.begin(hello, order.source, max(order.most_us / 1e6, LEAST_S))
         channel, started = None, time.monotonic()
         if head.HasField("offer"):
             channel = await self._mover.open(gate, head.offer)
         try:
-            await say_how(stream, channel)
-            await self._read_blocks(begun, stream, channel)
+            await dialogue.say_how(channel)
+            await self._read_blocks(begun, dialogue, channel)
         finally:
             if channel is not None:
                 channel.close()
-        return time.monotonic() - started
+        took.append(time.monotonic() - started)
 
-    async def _read_blocks(self, begun: PullBegun, stream: Stream, channel: BlockReader | None) -> None:
+    async def _read_blocks(self, begun: PullBegun, dialogue: Dialogue, channel: BlockReader | None) -> None:
         """All blocks, and the source's word that they were its to show."""
         targets = [begun.order.targets(group) for group in range(begun.num_groups)]
         num_read = [0 for _ in targets]
         while True:
-            response = await read_message(stream)
+            response = await dialogue.read()
             if isinstance(response, transfer_pb2.PullResponse) and response.WhichOneof("part") == "tail":
                 break
             message = part_of(response, "blocks").blocks
             await self._write(begun, message, targets, num_read, channel)
-            await acknowledge(stream, message.number)
-        await stream.done_writing()
+            await dialogue.acknowledge(message.number)
+        await dialogue.finish()
         if num_read != [len(each) for each in targets]:
             raise TransferError(f"{sum(num_read)} blocks came, of {sum(map(len, targets))}")
 

@@ -22,6 +22,7 @@ from worker_svc.core.handoff.exports import Export, Stretch, Tail
 from worker_svc.core.handoff.orders import WorkerName
 from worker_svc.transfer.channels.block_server import BlockServer
 from worker_svc.transfer.channels.registrations import new_token
+from worker_svc.transfer.control.beats import Hearing, with_beats
 from worker_svc.transfer.control.feed import Feed, FeedStream, Responses
 from worker_svc.transfer.control.mover import Mover
 from worker_svc.transfer.control.news import (
@@ -107,12 +108,32 @@ class TransferSource:
         """What a target is told that has said hello; `requests` are the others of its stream. Raises SignalboxError
         ahead of everything else."""
         check_versions(hello.protocol, f"worker {hello.target.worker_id[:64]!r}", "this worker")
+        if not hello.beats:
+            async for part in self._pull(hello, requests, Hearing()):
+                yield part
+            return
+        hearing = Hearing()
+        try:
+            async for part in with_beats(self._pull(hello, requests, hearing), hearing):
+                yield part
+        except TransferError as error:
+            yield _error(str(error))
+
+    async def _pull(
+        self,
+        hello: transfer_pb2.PullHello,
+        requests: AsyncIterator[transfer_pb2.PullRequest],
+        hearing: Hearing,
+    ) -> Responses:
+        """As `pull`, without heartbeats. hearing: of the target."""
         feed = await self._find(hello)
         feed.is_read = True
-        stream, token = FeedStream(feed, self._mover, hello.num_found), new_token()
+        stream, token = FeedStream(feed, self._mover, hello.num_found, hearing), new_token()
         if self._server is not None:
             self._server.register(token, stream.may_read)
             feed.gate.on_close(partial(self._server.withdraw, token))
+        if hello.beats:
+            hearing.expect_beats()
         reader = asyncio.create_task(stream.read(requests))
         try:
             async for part in self._told(feed, stream, token):

@@ -11,7 +11,7 @@ import grpc
 
 from signalbox.errors import SignalboxError
 from signalbox.links import rpc
-from signalbox.links.readable import EOF, read_message
+from signalbox.links.readable import EOF
 from signalbox.links.rpc_errors import error_of
 from signalbox.links.tls.roles import Role
 from signalbox.protocol.arrays import unpack_blocks
@@ -19,14 +19,7 @@ from signalbox.v1 import transfer_pb2, transfer_pb2_grpc
 from worker_svc.core.handoff.imports import Import
 from worker_svc.core.handoff.orders import I32, WorkerName
 from worker_svc.transfer.channels.reader import BlockReader
-from worker_svc.transfer.control.dialogue import (
-    Stream,
-    acknowledge,
-    begin,
-    hello_of,
-    part_of,
-    say_how,
-)
+from worker_svc.transfer.control.dialogue import Dialogue, hello_of, part_of
 from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.mover import Mover
 from worker_svc.transfer.control.news import (
@@ -44,7 +37,7 @@ from worker_svc.transfer.errors import TransferError
 logger = logging.getLogger(__name__)
 FEW_BLOCKS = 8
 """So many blocks may be left to be read when a request is frozen: they are part of its pause."""
-HEAD_S = 90.0
+HEAD_S = 60.0
 """How long a source may take to say how tokens are chosen."""
 MOST_STATE_BYTES = 4 << 30
 
@@ -101,7 +94,8 @@ class TransferTarget:
         request = reading.found.request
         try:
             async with rpc.channel(request.address, Role.WORKER) as channel:
-                await self._read(reading, transfer_pb2_grpc.TransferServiceStub(channel).Pull())
+                dialogue = Dialogue(transfer_pb2_grpc.TransferServiceStub(channel).Pull())
+                await dialogue.run(self._read(reading, dialogue))
         except grpc.aio.AioRpcError as error:
             self._fail(reading, error_of(error, request.address).message)
         except (TransferError, SignalboxError, ConnectionError) as error:
@@ -118,21 +112,21 @@ class TransferTarget:
         source = reading.found.request.source.worker_id
         self._post(ImportFailed(reading.found, f"not all of it came from worker {source}: {reason}"))
 
-    async def _read(self, reading: _Reading, stream: Stream) -> None:
+    async def _read(self, reading: _Reading, dialogue: Dialogue) -> None:
         """From hello to tail. Raises TransferError, and AioRpcError where the stream breaks."""
         found = reading.found
         hello = hello_of(self._name, found.request.transfer, found.request.key, found.num_found)
-        head = await begin(stream, hello, found.request.source, HEAD_S)
+        head = await dialogue.begin(hello, found.request.source, HEAD_S)
         self._post(HeadArrived(found, head))
         if head.HasField("offer"):
             reading.channel = await self._mover.open(reading.gate, head.offer)
-        await say_how(stream, reading.channel)
+        await dialogue.say_how(reading.channel)
         has_caught_up = False
-        while (response := await read_message(stream)) is not EOF:
+        while (response := await dialogue.read()) is not EOF:
             kind = response.WhichOneof("part")
             if kind == "blocks":
                 await self._take_blocks(reading, response.blocks)
-                await acknowledge(stream, reading.num_read)
+                await dialogue.acknowledge(reading.num_read)
                 if not has_caught_up and response.blocks.num_left <= FEW_BLOCKS:
                     has_caught_up = True
                     self._post(CaughtUp(found))
@@ -142,7 +136,7 @@ class TransferTarget:
                     raise TransferError("its state is too large")
             else:
                 tail = part_of(response, "tail").tail
-                await stream.done_writing()
+                await dialogue.finish()
                 await self._take_tail(reading, tail)
                 return
         raise TransferError("the stream ended ahead of its tail")

@@ -1,0 +1,58 @@
+"""Paths that go silent while requests are handed over, through the real shells (docs/design.md, HO18, HO19;
+docs/liveness.md, H2): no stream stands still for longer than `ring/silence.py` says. Watchers and deadlines that are
+taken out (wait_mutants.py) have to be missed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.pairs import in_soak
+from tests.simulation import wait_mutants as mutants
+from tests.simulation.counts import FULL_COUNTS
+from tests.simulation.hunts import Hunt
+from tests.simulation.ring.hunt import Found, counts_of, try_plot
+from tests.simulation.ring.scenario import FIRST_S
+from tests.simulation.ring.setup import Plot
+from tests.simulation.ring.silence import PATHS, draw_silence
+
+SEEDS = 40 if FULL_COUNTS else 1
+MOST_RINGS = 300
+"""Within which what is taken out is missed."""
+
+
+def silent(path: str, seed: int) -> Plot:
+    """A ring of a seed in which a path of this kind goes silent."""
+    return draw_silence(f"silent {path}/{seed}", path, FIRST_S)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("path", PATHS)
+def test_a_silent_path_holds_no_stream_up(path: str) -> None:
+    counts: Counter[str] = counts_of(silent(path, seed) for seed in range(SEEDS))
+    assert counts["committed"] > SEEDS, f"the scenarios have become too easy: {counts}"
+
+
+def in_silence(plant: Callable[[pytest.MonkeyPatch], None], path: str) -> Hunt:
+    """A hunt in rings with a silent path."""
+
+    def try_seed(seed: int) -> str:
+        outcome = try_plot(silent(path, seed))
+        return str(outcome) if isinstance(outcome, Found) else ""
+
+    return Hunt(plant, f"silent {path}", try_seed, MOST_RINGS)
+
+
+HUNTS = [
+    in_silence(mutants.silent_peers_are_waited_for, "peers"),
+    *in_soak(in_silence(mutants.frozen_for_ever, "peers")),
+]
+
+
+@pytest.mark.sampled
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("hunt", HUNTS, ids=str)
+def test_what_is_taken_out_is_missed(hunt: Hunt, monkeypatch: pytest.MonkeyPatch) -> None:
+    hunt.run(monkeypatch)
