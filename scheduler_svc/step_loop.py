@@ -260,7 +260,9 @@ class StepLoop:
         link.put(self._directory(), self._clock())
         live = [(ref.request_id, ref.attempt) for ref in hello.live]
         paused = [(ref.request_id, ref.attempt) for ref in hello.paused]
-        self.core.attach_frontend(instance, live, paused, self._clock(), [w.worker_id for w in hello.workers])
+        workers = [worker.worker_id for worker in hello.workers]
+        core, now = self.core, self._clock()
+        core.attach_frontend(instance, live, paused, now, workers, acknowledges=hello.acknowledges)
         logger.info("frontend %s attached with %d requests", instance, len(live))
         self._advance()
         return link
@@ -270,7 +272,8 @@ class StepLoop:
         if self._frontends.get(link.instance) is not link:
             return
         self.core.frontends.heard(link.instance, self._clock())
-        if not message.operations:
+        may_freeze = bool(message.heard) and self.core.handoffs.heard(link.instance, message.heard)
+        if not message.operations and not may_freeze:
             return
         for operation in message.operations:
             now = self._clock()

@@ -55,6 +55,8 @@ class SchedulerLink:
         self._lost_at_s = self._table.clock()
         """When the last link ended, on the clock of sessions."""
         self._num_hellos = 0
+        self._heard = 0
+        """Newest word of the scheduler that is to be acknowledged (HO20); 0: there is none."""
         self._term = 0
         """Highest of a scheduler that a link was open to."""
 
@@ -132,6 +134,7 @@ class SchedulerLink:
     def _make_hello(self) -> scheduler.FrontendHello:
         self._queue.begin_link()
         self._num_hellos += 1
+        self._heard = 0
         live = [session for session in self._table if session.submitted]
         holders = self._workers.may_have_requests()
         return scheduler.FrontendHello(
@@ -142,6 +145,7 @@ class SchedulerLink:
             scheduler_epoch=self._term,
             protocol=versions.ours(),
             hello_number=self._num_hellos,
+            acknowledges=True,
         )
 
     async def _write(self, call: Any) -> None:
@@ -150,7 +154,11 @@ class SchedulerLink:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._queue.wait(), HEARTBEAT_S)
             budgets = [make_report(name, report) for name, report in self._lender.take_reports()]
-            await call.write(scheduler.AttachFrontendRequest(operations=self._queue.take(), budgets=budgets))
+            heard, self._heard = self._heard, 0
+            operations = self._queue.take()
+            await call.write(
+                scheduler.AttachFrontendRequest(operations=operations, budgets=budgets, heard=heard)
+            )
 
     async def _watch(self) -> None:
         """Returns when the scheduler has been silent for too long."""
@@ -198,6 +206,9 @@ class SchedulerLink:
                 session.on_lost(lost.ref.attempt, lost.reason, LossCause(lost.cause))
         for worker in response.outputs_lost:
             self._workers.outputs_lost(worker.worker_id, worker.worker_instance)
+        if response.told:
+            self._heard = response.told
+            self._queue.wake()
 
     def _take_placed(self, placed: scheduler.RequestPlaced) -> None:
         session = self._table.by_attempt(placed.ref.attempt)

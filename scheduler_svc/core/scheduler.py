@@ -67,7 +67,7 @@ class Scheduler:
         self.unreachable = Unreachable()
         may_hear = self.liveness.evidence.may_hear
         self.unaccounted = UnaccountedRequests(config.start_grace_s, now, config.worker_grace_s, may_hear)
-        self.handoffs = HandoffDesk(config, self.workers, self.register, self.queues)
+        self.handoffs = HandoffDesk(config, self.workers, self.register, self.queues, self.frontends)
         self.policies = HandoffPolicies(config, self.workers, self.handoffs)
         self._refusals = Refusals(
             config, self.admission, self.register, self.queues, self.workers, self.unreachable
@@ -331,14 +331,17 @@ class Scheduler:
         paused: list[tuple[str, int]],
         now: float,
         worker_ids: Sequence[str] = (),
+        *,
+        acknowledges: bool = False,
     ) -> None:
         """A frontend said hello: `FrontendDesk.attach`."""
-        self.desk.attach(instance, live, paused, worker_ids, now)
+        self.desk.attach(instance, live, paused, worker_ids, now, acknowledges=acknowledges)
         self.handoffs.tell_again(instance)
 
     def detach_frontend(self, instance: str, now: float) -> None:
         """A frontend's link ended. Its requests run on until the grace time has passed."""
         self.frontends.detach(instance, now)
+        self.handoffs.leave_troubled(now)
 
     def lose_frontend(self, instance: str, worker_id: str) -> None:
         """A worker has thrown away outputs that this frontend did not read."""
@@ -348,6 +351,8 @@ class Scheduler:
         """Lets grace times run out. To be called every HEARTBEAT_S, by whoever has not stood still before (H3)."""
         self._remove_gone(now)
         self.liveness.judge(now)
+        for instance in self.frontends.judge(now, self.config.worker_silence_ms / 1e3):
+            self.liveness.news.append(f"frontend {instance} is silent; its requests stay where they are")
         self.handoffs.tick(now)
         self.policies.tick(now)
         self._refusals.refuse_unreachable(now)

@@ -47,6 +47,7 @@ def build_notice(notice: Notice) -> scheduler_pb2.AttachFrontendResponse:
             num_cached_tokens=notice.num_cached_tokens,
             leg=notice.leg,
         )
+        message.told = notice.word
     elif isinstance(notice, Lost):
         message.lost.add(ref=ref, reason=notice.reason, cause=notice.cause.value)
     else:

@@ -113,17 +113,19 @@ WORKER_EXIT_KILLED: WorkerExit
 WORKER_EXIT_STOPPED: WorkerExit
 
 class AttachFrontendRequest(_message.Message):
-    __slots__ = ("hello", "operations", "budgets")
+    __slots__ = ("hello", "operations", "budgets", "heard")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     OPERATIONS_FIELD_NUMBER: _ClassVar[int]
     BUDGETS_FIELD_NUMBER: _ClassVar[int]
+    HEARD_FIELD_NUMBER: _ClassVar[int]
     hello: FrontendHello
     operations: _containers.RepeatedCompositeFieldContainer[FrontendOperation]
     budgets: _containers.RepeatedCompositeFieldContainer[BudgetReport]
-    def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., operations: _Optional[_Iterable[_Union[FrontendOperation, _Mapping]]] = ..., budgets: _Optional[_Iterable[_Union[BudgetReport, _Mapping]]] = ...) -> None: ...
+    heard: int
+    def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., operations: _Optional[_Iterable[_Union[FrontendOperation, _Mapping]]] = ..., budgets: _Optional[_Iterable[_Union[BudgetReport, _Mapping]]] = ..., heard: _Optional[int] = ...) -> None: ...
 
 class FrontendHello(_message.Message):
-    __slots__ = ("frontend_instance", "live", "paused", "workers", "scheduler_epoch", "protocol", "hello_number")
+    __slots__ = ("frontend_instance", "live", "paused", "workers", "scheduler_epoch", "protocol", "hello_number", "acknowledges")
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
@@ -131,6 +133,7 @@ class FrontendHello(_message.Message):
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     HELLO_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGES_FIELD_NUMBER: _ClassVar[int]
     frontend_instance: str
     live: _containers.RepeatedCompositeFieldContainer[RequestRef]
     paused: _containers.RepeatedCompositeFieldContainer[RequestRef]
@@ -138,7 +141,8 @@ class FrontendHello(_message.Message):
     scheduler_epoch: int
     protocol: _generation_pb2.ProtocolVersions
     hello_number: int
-    def __init__(self, frontend_instance: _Optional[str] = ..., live: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., paused: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., hello_number: _Optional[int] = ...) -> None: ...
+    acknowledges: bool
+    def __init__(self, frontend_instance: _Optional[str] = ..., live: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., paused: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., hello_number: _Optional[int] = ..., acknowledges: bool = ...) -> None: ...
 
 class BudgetReport(_message.Message):
     __slots__ = ("key_id", "kind", "limit", "before", "used", "returned", "wanted", "charged", "least")
@@ -315,7 +319,7 @@ class CheckRequest(_message.Message):
     def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., worker_instance: _Optional[str] = ..., worker_id: _Optional[str] = ...) -> None: ...
 
 class AttachFrontendResponse(_message.Message):
-    __slots__ = ("placed", "rejected", "lost", "workers", "scheduler_epoch", "scheduler_instance", "outputs_lost", "lends_budgets", "loans", "protocol")
+    __slots__ = ("placed", "rejected", "lost", "workers", "scheduler_epoch", "scheduler_instance", "outputs_lost", "lends_budgets", "loans", "protocol", "told")
     PLACED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
@@ -326,6 +330,7 @@ class AttachFrontendResponse(_message.Message):
     LENDS_BUDGETS_FIELD_NUMBER: _ClassVar[int]
     LOANS_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    TOLD_FIELD_NUMBER: _ClassVar[int]
     placed: _containers.RepeatedCompositeFieldContainer[RequestPlaced]
     rejected: _containers.RepeatedCompositeFieldContainer[RequestRejected]
     lost: _containers.RepeatedCompositeFieldContainer[RequestLost]
@@ -336,7 +341,8 @@ class AttachFrontendResponse(_message.Message):
     lends_budgets: bool
     loans: _containers.RepeatedCompositeFieldContainer[BudgetLoan]
     protocol: _generation_pb2.ProtocolVersions
-    def __init__(self, placed: _Optional[_Iterable[_Union[RequestPlaced, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[RequestRejected, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[RequestLost, _Mapping]]] = ..., workers: _Optional[_Union[WorkerDirectory, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., outputs_lost: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., lends_budgets: bool = ..., loans: _Optional[_Iterable[_Union[BudgetLoan, _Mapping]]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ...) -> None: ...
+    told: int
+    def __init__(self, placed: _Optional[_Iterable[_Union[RequestPlaced, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[RequestRejected, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[RequestLost, _Mapping]]] = ..., workers: _Optional[_Union[WorkerDirectory, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., outputs_lost: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., lends_budgets: bool = ..., loans: _Optional[_Iterable[_Union[BudgetLoan, _Mapping]]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., told: _Optional[int] = ...) -> None: ...
 
 class BudgetLoan(_message.Message):
     __slots__ = ("key_id", "kind", "lent", "left", "wait_ms")

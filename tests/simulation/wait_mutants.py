@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.handoff.patience import Patience
 from worker_svc.transfer.control.beats import Hearing
 
@@ -19,3 +20,14 @@ def frozen_for_ever(patch: Patch) -> None:
 def silent_peers_are_waited_for(patch: Patch) -> None:
     """HO19: nobody looks whether the other worker is there."""
     patch.setattr(Hearing, "check", lambda hearing: None)
+
+
+def frozen_unheard(patch: Patch) -> None:
+    """HO20: a request is frozen before its frontend has heard who is to have it."""
+    patch.setattr(Frontends, "number_word", lambda *given: 0)
+
+
+def moved_unheard(patch: Patch) -> None:
+    """HO20: requests are handed over whether their frontends hear the scheduler or not."""
+    patch.setattr(Frontends, "hears_us", lambda *given: True)
+    patch.setattr(Frontends, "number_word", lambda *given: 0)

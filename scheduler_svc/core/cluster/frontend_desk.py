@@ -36,11 +36,14 @@ class FrontendDesk:
         paused: list[tuple[str, int]],
         worker_ids: Sequence[str],
         now: float,
+        *,
+        acknowledges: bool = False,
     ) -> None:
         """A frontend said hello, with all requests `(request_id, attempt)` that it still waits for, those of them whose
-        clients read too slowly, and the workers that may have some of them; empty: it does not say which."""
+        clients read too slowly, and the workers that may have some of them; empty: it does not say which.
+        `acknowledges`: it says what it has heard of who may run them."""
         register, frontends = self._register, self._frontends
-        frontends.attach(instance, live, paused)
+        frontends.attach(instance, live, paused, acknowledges=acknowledges)
         self._liveness.forget_frontend(instance)
         self._unaccounted.forget_ended(instance)
         if worker_ids:

@@ -31,6 +31,12 @@ class Frontend:
     detached_at: float = 0.0
     heard_at: float | None = None
     """When the frontend last said something, in seconds; None: nobody listens, so its silence means nothing."""
+    is_silent: bool = False
+    """The frontend has a link, and was not heard on it for as long as counts as silence."""
+    acknowledges: bool = False
+    """The frontend says what it has heard of who may run its requests (HO20)."""
+    num_told: int = 0
+    """Words of that kind that it was told."""
     live: dict[str, int] = field(default_factory=dict)
     """What it waits for, by its last hello and what it has said since: the newest attempt of each request id."""
     paused: set[Named] = field(default_factory=set)
@@ -48,10 +54,13 @@ class Frontends:
         self.by_instance: dict[str, Frontend] = {}
         self._grace_s = grace_s
 
-    def attach(self, instance: str, live: list[Named], paused: list[Named]) -> None:
+    def attach(
+        self, instance: str, live: list[Named], paused: list[Named], *, acknowledges: bool = False
+    ) -> None:
         """A frontend said hello, with all that it still waits for, and those whose clients read too slowly."""
         frontend = self.by_instance.setdefault(instance, Frontend())
         frontend.attached = frontend.has_attached = True
+        frontend.is_silent, frontend.acknowledges = False, acknowledges
         frontend.live = {}
         for request_id, attempt in live:
             frontend.live[request_id] = max(attempt, frontend.live.get(request_id, 0))
@@ -64,13 +73,35 @@ class Frontends:
         """Notes that a frontend's link ended."""
         frontend = self.by_instance.get(instance)
         if frontend is not None:
-            frontend.attached, frontend.detached_at = False, now
+            frontend.attached, frontend.detached_at, frontend.is_silent = False, now, False
 
     def heard(self, instance: str, now: float) -> None:
         """A frontend has said something."""
         frontend = self.by_instance.get(instance)
         if frontend is not None:
-            frontend.heard_at = now
+            frontend.heard_at, frontend.is_silent = now, False
+
+    def judge(self, now: float, silence_s: float) -> list[str]:
+        """Finds out which frontends are silent (H2), and names those that were not before."""
+        fallen_silent = []
+        for instance, frontend in self.by_instance.items():
+            if frontend.attached and not frontend.is_silent and not self.is_present(instance, now, silence_s):
+                frontend.is_silent = True
+                fallen_silent.append(instance)
+        return fallen_silent
+
+    def hears_us(self, instance: str) -> bool:
+        """The frontend hears this scheduler, for all that is known."""
+        frontend = self.by_instance.get(instance)
+        return frontend is None or (frontend.attached and not frontend.is_silent)
+
+    def number_word(self, instance: str) -> int:
+        """The number of the next word that a frontend is to acknowledge; 0: it acknowledges none."""
+        frontend = self.by_instance.get(instance)
+        if frontend is None or not frontend.acknowledges:
+            return 0
+        frontend.num_told += 1
+        return frontend.num_told
 
     def is_present(self, instance: str, now: float, silence_s: float) -> bool:
         """The frontend has a link, and was heard on it within `silence_s`."""

@@ -29,6 +29,8 @@ class Placed(OfRequest):
     num_cached_tokens: int
     leg: int = 0
     """Above 0: the worker may run it from now on, in place of the one that has it (HO10)."""
+    word: int = 0
+    """Number by which the frontend acknowledges it; 0: it does not."""
 
 
 @dataclass(frozen=True)

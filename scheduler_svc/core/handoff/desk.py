@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 
+from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.cluster.notices import Placed
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.config import SchedulerConfig
@@ -57,10 +58,11 @@ class HandoffDesk:
         workers: Mapping[str, Worker],
         register: Register,
         queues: Queues,
+        frontends: Frontends,
         make_key: Callable[[], bytes] = lambda: secrets.token_bytes(KEY_BYTES),
     ) -> None:
         self._config, self._workers, self._register, self._queues = config, workers, register, queues
-        self._make_key = make_key
+        self._frontends, self._make_key = frontends, make_key
         self._last_transfer = 0
         self.counts = HandoffCounts()
         self._patience = Patience()
@@ -85,7 +87,7 @@ class HandoffDesk:
         source = self._workers.get(request.worker_id) if request.worker_id is not None else None
         if source is None:
             raise HandoffRefusedError(f"no worker has request {key.request_id!r} yet", "request_id")
-        if why := why_request_stays(request, source):
+        if why := self.why_request_stays(request, source):
             raise HandoffRefusedError(
                 f"request {key.request_id!r} cannot be handed over: {why}", "request_id"
             )
@@ -118,19 +120,43 @@ class HandoffDesk:
         source.handoffs.exports[source_slot] = target.handoffs.imports[target_slot] = handoff
         source.handoffs.begun.append(handoff)
         target.handoffs.arriving.append(handoff)
-        self.tell(request, target, handoff.leg)
+        self._tell_of(handoff)
         self.counts.num_begun += 1
         return handoff
+
+    def why_request_stays(self, request: Request, source: Worker) -> str:
+        """Why `request`, which `source` has, cannot be handed over to anybody (HO13, HO20); empty: it can."""
+        if not self._frontends.hears_us(request.key.frontend_instance):
+            return "its frontend does not hear this scheduler"
+        return why_request_stays(request, source)
 
     def _next_leg(self, request: Request) -> int:
         request.newest_leg += 1
         return request.newest_leg
 
-    def tell(self, request: Request, worker: Worker, leg: int) -> None:
-        """Tells its frontend that the worker may run it under this leg."""
+    def tell(self, request: Request, worker: Worker, leg: int) -> int:
+        """Tells its frontend that the worker may run it under this leg. Returns the number of the word, by which it is
+        acknowledged; 0: it is not."""
         num_cached = request.history.num_cached_tokens
-        placed = Placed(request.key, request.attempt, worker.info.worker_id, num_cached, leg)
+        word = self._frontends.number_word(request.key.frontend_instance)
+        placed = Placed(request.key, request.attempt, worker.info.worker_id, num_cached, leg, word)
         self._register.notices.append(placed)
+        return word
+
+    def _tell_of(self, handoff: Handoff) -> None:
+        """Tells the frontend of the target's leg; the request is not frozen before it has heard that (HO20)."""
+        handoff.word = self.tell(handoff.request, handoff.target, handoff.leg)
+        handoff.is_heard = not handoff.word
+
+    def heard(self, instance: str, word: int) -> bool:
+        """A frontend acknowledges the words up to this one. Returns whether a request may be frozen for it."""
+        is_new = False
+        for worker in self._workers.values():
+            for handoff in worker.handoffs.imports.values():
+                is_its_own = handoff.request.key.frontend_instance == instance
+                if is_its_own and not handoff.is_heard and handoff.word <= word:
+                    handoff.is_heard = is_new = True
+        return is_new
 
     # -- what targets say --
 
@@ -297,13 +323,16 @@ class HandoffDesk:
         self.waits.tick(now)
 
     def leave_troubled(self, now: float) -> None:
-        """Ends hand-offs to workers that are not well, or that the request's frontend does not hear (HO1)."""
+        """Ends hand-offs to workers that are not well, or that the request's frontend does not hear (HO1). Where the
+        frontend does not hear us, only those that are not frozen: of others it has heard (HO20)."""
         self.now = now
         for worker in self._workers.values():
             for handoff in list(worker.handoffs.imports.values()):
-                is_unheard = handoff.request.key.frontend_instance in worker.vitals.unheard_by
-                if is_unheard or not worker.is_well:
+                frontend = handoff.request.key.frontend_instance
+                if frontend in worker.vitals.unheard_by or not worker.is_well:
                     self.stop(handoff, "target_unwell", now)
+                elif handoff.phase is not Phase.FROZEN and not self._frontends.hears_us(frontend):
+                    self.stop(handoff, "frontend", now)
 
     def _end_late(self, now: float) -> None:
         """Ends hand-offs that take too long, whoever is in the way (HO18)."""
@@ -341,4 +370,4 @@ class HandoffDesk:
             if worker is not None and request.leg:
                 self.tell(request, worker, request.leg)
             if request.handoff is not None:
-                self.tell(request, request.handoff.target, request.handoff.leg)
+                self._tell_of(request.handoff)

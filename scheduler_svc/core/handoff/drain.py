@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.desk import HandoffDesk
-from scheduler_svc.core.handoff.eligibility import same_layout, why_not_there, why_request_stays
+from scheduler_svc.core.handoff.eligibility import same_layout, why_not_there
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
 
@@ -32,7 +32,7 @@ def _hand_over(
     targets = [other for other in workers.values() if same_layout(source, other) and other.takes_new]
     if not targets:
         return
-    for request in candidates(source, now)[:MAX_LOOKED_AT]:
+    for request in candidates(source, desk, now)[:MAX_LOOKED_AT]:
         target = best_target(request, source, targets, config)
         if target is not None:
             desk.begin(request, source, target, now)
@@ -41,13 +41,13 @@ def _hand_over(
                 return
 
 
-def candidates(source: Worker, now: float) -> list[Request]:
+def candidates(source: Worker, desk: HandoffDesk, now: float) -> list[Request]:
     """What could be handed over, most output first."""
     table = source.table
     able = [
         request
         for request in source.requests()
-        if now >= request.history.no_handoff_before and not why_request_stays(request, source)
+        if now >= request.history.no_handoff_before and not desk.why_request_stays(request, source)
     ]
     return sorted(able, key=lambda request: (-int(table.num_output[request.slot]), request.order))
 

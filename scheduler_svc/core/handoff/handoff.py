@@ -53,6 +53,10 @@ class HandoffOf(Generic[RequestT, WorkerT]):
     """A step of the source has said who may read the slot."""
     is_target_told: bool = False
     """A step of the target has given the slot."""
+    word: int = 0
+    """Number by which its frontend acknowledges the target's leg (HO20)."""
+    is_heard: bool = True
+    """The frontend has heard of the target's leg, or does not acknowledge such words."""
     frozen_at: float | None = None
     """When the step was made that freezes the slot, in seconds."""
 

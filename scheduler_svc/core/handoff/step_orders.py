@@ -18,7 +18,7 @@ def has_handoff_work(worker: Worker) -> bool:
     told = ends.arriving or ends.begun or ends.kept or ends.thawed or ends.committed
     return bool(
         told
-        or any(has_enough(handoff) for handoff in ends.freezing)
+        or any(handoff.is_heard and has_enough(handoff) for handoff in ends.freezing)
         or any(is_behind(handoff) for handoff in ends.imports.values())
     )
 
@@ -64,7 +64,8 @@ def _freeze(worker: Worker, step: StepDecision, now: float) -> None:
     ends, named = worker.handoffs, {*step.paused_slots, *step.unpaused_slots}
     for handoff in list(ends.freezing):
         slot = handoff.source_slot
-        if slot in named or not handoff.is_source_told or not has_enough(handoff):
+        is_known = handoff.is_source_told and handoff.is_heard
+        if slot in named or not is_known or not has_enough(handoff):
             continue
         ends.freezing.remove(handoff)
         handoff.phase, handoff.frozen_at = Phase.FROZEN, now

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.desk import HandoffDesk
 from scheduler_svc.core.handoff.drain import MAX_LOOKED_AT, best_target
-from scheduler_svc.core.handoff.eligibility import is_full, same_layout, why_request_stays
+from scheduler_svc.core.handoff.eligibility import is_full, same_layout
 from scheduler_svc.core.moves.step_cost import StepCost
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
@@ -45,7 +45,7 @@ def _look(
     slots = [*worker.table.preempted, *worker.table.prepared][:MAX_LOOKED_AT]
     for slot in slots if targets and room > 0 else ():
         request = worker.request(slot)
-        target = _target_for(request, slot, worker, targets, config, now)
+        target = _target_for(request, slot, worker, targets, config, desk, now)
         cost = costs.get(target.info.worker_id) if target is not None else None
         if target is None or cost is None or not cost.token_s:
             continue
@@ -59,13 +59,19 @@ def _look(
 
 
 def _target_for(
-    request: Request, slot: int, worker: Worker, targets: list[Worker], config: SchedulerConfig, now: float
+    request: Request,
+    slot: int,
+    worker: Worker,
+    targets: list[Worker],
+    config: SchedulerConfig,
+    desk: HandoffDesk,
+    now: float,
 ) -> Worker | None:
     """Who has a place, and blocks for all of it: it starts there at once."""
     history = request.history
     if request.rests or now < max(history.no_handoff_before, history.no_move_before):
         return None
-    if not worker.is_resumable(slot) or why_request_stays(request, worker):
+    if not worker.is_resumable(slot) or desk.why_request_stays(request, worker):
         return None
     able = [each for each in targets if _has_blocks(each, num_tokens(worker, slot), config)]
     return best_target(request, worker, able, config)

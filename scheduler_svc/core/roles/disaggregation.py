@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.desk import HandoffDesk
 from scheduler_svc.core.handoff.drain import MAX_LOOKED_AT, best_target
-from scheduler_svc.core.handoff.eligibility import is_full, same_layout, why_request_stays
+from scheduler_svc.core.handoff.eligibility import is_full, same_layout
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.state import RUNNING
 from scheduler_svc.core.slots.worker import Worker
@@ -86,8 +86,8 @@ class Disaggregation:
             if request is None or table.state[slot] not in RUNNING or request.rests:
                 continue
             history = request.history
-            if now >= max(history.no_handoff_before, history.no_move_before) and not why_request_stays(
-                request, source
-            ):
+            if now >= max(
+                history.no_handoff_before, history.no_move_before
+            ) and not self._desk.why_request_stays(request, source):
                 able.append(request)
         return able[-MAX_LOOKED_AT:]

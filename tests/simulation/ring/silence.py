@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 PATHS = {
     "peers": 3.0,
+    "frontend": 1.0,
 }
 """Kinds of paths, each with the longest time in seconds for which a stream may stand still when it is silent: between
-two workers."""
+two workers, and between a frontend and the scheduler."""
 ORDERS_PER_S = (5.0, 20.0)
 MOST_IMPORT_S = 8.5
 """Longest time for which a worker may try to read from another: to reach it, to notice its silence, and some to
@@ -56,9 +57,9 @@ def draw_silence(name: str, path: str, first_s: float) -> Plot:
         Planned(first_s + rng.uniform(0.0, 1.0), rng.randrange(num_frontends), _request(rng, f"q{number}"))
         for number in range(rng.randint(4, 10))
     )
-    silent_at, lasts_s = first_s + rng.uniform(1.5, 4.0), rng.uniform(6.0, 14.0)
+    silent_at, lasts_s = first_s + rng.uniform(1.5, 4.0), rng.uniform(6.0, 14.0 if path == "peers" else 9.0)
     kind = rng.choice(("cut", "cut_one_way"))
-    silent = Fault(silent_at, kind, _hosts(rng, path, num_workers), lasts_s)
+    silent = Fault(silent_at, kind, _hosts(rng, path, num_workers, num_frontends), lasts_s)
     orders, at, every_s = [], first_s + 1.0, 1.0 / rng.uniform(*ORDERS_PER_S)
     while at < silent_at + lasts_s:
         worker = f"w{rng.randrange(num_workers)}"
@@ -73,10 +74,11 @@ def _request(rng: random.Random, name: str) -> RingRequest:
     return RingRequest(name, prompt, rng.randint(120, 200), seed=rng.randrange(1000))
 
 
-def _hosts(rng: random.Random, path: str, num_workers: int) -> tuple[str, str]:
+def _hosts(rng: random.Random, path: str, num_workers: int, num_frontends: int) -> tuple[str, str]:
     """The ends of the path, in any order."""
     worker, other = (f"w{number}" for number in rng.sample(range(num_workers), 2))
-    ends = {"peers": (worker, other)}[path]
+    frontend = f"f{rng.randrange(num_frontends)}"
+    ends = {"peers": (worker, other), "frontend": (frontend, "s0")}[path]
     return ends if rng.random() < 0.5 else ends[::-1]
 
 
