@@ -1,6 +1,6 @@
 """Paths that go silent while requests are handed over, through the real shells (docs/design.md, HO18 to HO20;
-docs/liveness.md, H2): no stream stands still for longer than `ring/silence.py` says. Watchers and deadlines that are
-taken out (wait_mutants.py) have to be missed."""
+docs/liveness.md, H2, A8): no stream stands still for longer than `ring/silence.py` says. Watchers and deadlines that
+are taken out (wait_mutants.py) have to be missed."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def in_silence(plant: Callable[[pytest.MonkeyPatch], None], path: str) -> Hunt:
 HUNTS = [
     in_silence(mutants.silent_peers_are_waited_for, "peers"),
     in_silence(mutants.frozen_unheard, "frontend"),
+    *in_soak(in_silence(mutants.frozen_rows_wait_alone, "worker")),
     *in_soak(in_silence(mutants.frozen_for_ever, "peers"), in_silence(mutants.moved_unheard, "frontend")),
 ]
 

@@ -3,11 +3,15 @@ find each of them."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.handoff.patience import Patience
+from worker_svc.steps.handoff_coordinator import HandoffCoordinator
 from worker_svc.transfer.control.beats import Hearing
+from worker_svc.transfer.control.source import TransferSource
 
 Patch = pytest.MonkeyPatch
 
@@ -31,3 +35,20 @@ def moved_unheard(patch: Patch) -> None:
     """HO20: requests are handed over whether their frontends hear the scheduler or not."""
     patch.setattr(Frontends, "hears_us", lambda *given: True)
     patch.setattr(Frontends, "number_word", lambda *given: 0)
+
+
+def frozen_rows_wait_alone(patch: Patch) -> None:
+    """A8: a worker without a scheduler leaves alone what it has frozen."""
+    patch.setattr(HandoffCoordinator, "recall", lambda coordinator: None)
+
+
+def tails_are_not_remembered(patch: Patch) -> None:
+    """A8: a worker without a scheduler goes on with what it has frozen, whoever may have it."""
+    take = TransferSource.take
+
+    def forget_and_take(source: TransferSource, news: Any) -> None:
+        for feed in source._feeds.values():
+            feed.has_tail = False
+        take(source, news)
+
+    patch.setattr(TransferSource, "take", forget_and_take)

@@ -51,7 +51,7 @@ from worker_svc.steps.items import (
 from worker_svc.steps.misfit import Bounds, misfit_of_request, misfit_with
 from worker_svc.steps.results import StepResult, StepTotals
 from worker_svc.tracing import RunSpans
-from worker_svc.transfer.control.news import Arrival
+from worker_svc.transfer.control.news import Arrival, ExportKept
 
 logger = logging.getLogger(__name__)
 
@@ -220,7 +220,7 @@ class StepEngine:
             if not self._handoffs.keep(item):
                 self._grammars.take(item)
         elif isinstance(item, Arrival):
-            self._handoffs.take(item)
+            self._take_arrival(item)
         elif isinstance(item, Announce):
             self._grammars.announce()
         elif isinstance(item, LinkClosed):
@@ -374,6 +374,15 @@ class StepEngine:
         self._core.solo.lift(self._core.table)
         self.is_alone = True
         self._carry_out_orders()
+        self._handoffs.recall()
+
+    def _take_arrival(self, arrival: Arrival) -> None:
+        """Takes what the control streams bring. A frozen request whose tail nobody has is this worker's while it is
+        alone: once it has made its snapshot, the scheduler decides (A8)."""
+        if not isinstance(arrival, ExportKept):
+            self._handoffs.take(arrival)
+        elif self.is_alone and self._handoffs.go_on(arrival):
+            self._carry_out_orders()
 
     def _take_orders(self, ordered: Ordered) -> None:
         for attempt, action in ordered.orders:

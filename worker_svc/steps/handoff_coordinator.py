@@ -29,7 +29,9 @@ from worker_svc.transfer.control.news import (
     CaughtUp,
     ExportBegun,
     ExportGrew,
+    ExportKept,
     ExportOver,
+    ExportRecalled,
     HeadArrived,
     ImportBegun,
     ImportGranted,
@@ -37,6 +39,7 @@ from worker_svc.transfer.control.news import (
     ImportPrepared,
     News,
     PullArrival,
+    RequestArrival,
     TailArrived,
 )
 
@@ -178,7 +181,19 @@ class HandoffCoordinator:
         self._pulls.rest()
         self._follow()
 
-    def take(self, arrival: Arrival) -> None:
+    def recall(self) -> None:
+        """The worker is alone: what is frozen goes on when it is known that nobody has its tail (A8)."""
+        for going in self._going.values():
+            if going.export.frozen is not None:
+                self._tell.on_news(ExportRecalled(going.export))
+
+    def go_on(self, kept: ExportKept) -> bool:
+        """A frozen request goes on while the worker is alone. False: it is not frozen any more."""
+        has_gone_on = self._core.handoffs.exports.go_on(kept.export)
+        self._follow()
+        return has_gone_on
+
+    def take(self, arrival: RequestArrival | PullArrival) -> None:
         """Takes what has come of a request on its way here, or of cached blocks; it may be gone."""
         if isinstance(arrival, PullArrival):
             self._pulls.take(arrival)

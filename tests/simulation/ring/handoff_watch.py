@@ -68,6 +68,8 @@ class Ledger:
     """The highest leg that has run."""
     frozen: dict[Attempt, Standing] = field(default_factory=dict)
     """How it stood when it was frozen last."""
+    tails_at: dict[str, float] = field(default_factory=dict)
+    """By request id: when its tail was made last, in seconds."""
     is_strict: bool = False
     """Nothing keeps anybody from hearing of anything: legs run one after the other."""
 
@@ -93,6 +95,8 @@ class HandoffWatch:
         """By slot: attempt of what is taken over and was not committed."""
         self._frozen: dict[int, int] = {}
         """By slot: attempt of what was frozen and has not been thawed."""
+        self._tails: set[tuple[int, int]] = set()
+        """(slot, attempt) of what was frozen and whose tail was made: another worker may have all of it."""
         self._goes_on_at: dict[int, tuple[int, int]] = {}
         """By slot: attempt, and the least position at which it may go on here."""
 
@@ -149,7 +153,20 @@ class HandoffWatch:
             return
         self._ledger.counts["frozen"] += 1
         self._frozen[slot] = ref.attempt
+        self._tails.discard((slot, ref.attempt))
         self._ledger.frozen[ref.frontend_instance, ref.attempt] = Standing.of(table, slot)
+
+    def tail_made(self, slot: int, attempt: int) -> None:
+        """The tail of a frozen slot goes to another worker."""
+        self._tails.add((slot, attempt))
+
+    def _goes_on_alone(self, slot: int, attempt: int) -> None:
+        """A8: a worker without a scheduler goes on with what it has frozen, if nobody else can have it."""
+        is_free = not self._node.message.step_id and (slot, attempt) not in self._tails
+        self._say(is_free, f"slot {slot} is frozen, and runs (HO7)")
+        if is_free:
+            self._ledger.counts["went on alone"] += 1
+            del self._frozen[slot]
 
     def _thaw(self, slot: int, leg: int) -> None:
         ref = self._node.core.table.refs[slot]  # type: ignore[union-attr]
@@ -191,8 +208,10 @@ class HandoffWatch:
             ref = table.refs[slot]
             if ref is None:
                 continue
-            for known, what in ((self._importing, "imported and not committed"), (self._frozen, "frozen")):
-                self._say(known.get(slot) != ref.attempt, f"slot {slot} is {what}, and runs (HO7)")
+            is_open = self._importing.get(slot) == ref.attempt
+            self._say(not is_open, f"slot {slot} is imported and not committed, and runs (HO7)")
+            if self._frozen.get(slot) == ref.attempt:
+                self._goes_on_alone(slot, ref.attempt)
             attempt, leg = self._legs.get(slot, (0, 0))
             if attempt != ref.attempt:
                 continue

@@ -47,6 +47,7 @@ from tests.simulation.ring.setup import Loss
 from tests.simulation.ring.step_driver import CheckedCore, StepDriver
 from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.mover import Mover
+from worker_svc.transfer.control.source import TransferSource
 from worker_svc.transfer.control.target import TransferTarget
 
 WALL_S = 1_700_000_000.0
@@ -123,6 +124,7 @@ def _parts() -> _Patches:
         (worker_svc.server, "Outputs", _make_outputs),
         (Mover, "_run", mover.run),
         (TransferTarget, "_run", silence.read_watched),
+        (TransferSource, "_tail", silence.tail_watched),
         (worker_svc.transfer.control.target, "hello_of", silence.hello_watched),
         (Gate, "passing", pull_watch.passing),
         (worker_svc.worker, "WorkerCore", _remember("core", CheckedCore)),

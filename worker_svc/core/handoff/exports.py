@@ -146,6 +146,15 @@ class Exports:
             table.runs[slot], table.paused[slot] = export.frozen.runs, export.frozen.paused
         table.legs[slot] = leg
 
+    def go_on(self, export: Export) -> bool:
+        """The worker is alone, and nobody else can have a frozen request: it goes on as it was, under its leg. False:
+        it is not frozen any more, or has ended."""
+        frozen, slot = export.frozen, export.slot
+        if self.by_slot.get(slot) is not export or frozen is None:
+            return False
+        self.thaw(slot, int(self._table.legs[slot]))
+        return True
+
     def status_of(self, slot: int) -> int:
         """What the slot does, or did when it was frozen."""
         export = self.by_slot.get(slot)

@@ -36,6 +36,8 @@ class Feed:
     is_whole: bool = False
     """No blocks come any more: the slot is frozen."""
     is_read: bool = False
+    has_tail: bool = False
+    """The tail is on its way: the target may have all of it."""
     over: str = ""
     """Why it is over; empty: it is not."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)

@@ -40,6 +40,13 @@ class ExportOver:
     reason: str
 
 
+@dataclass(frozen=True)
+class ExportRecalled:
+    """The worker is alone: its tail is not sent any more, unless it was."""
+
+    export: Export
+
+
 # -- of a slot that is taken over --
 
 
@@ -103,9 +110,19 @@ class PullOver:
     order: PullOrder
 
 
-SourceNews = ExportBegun | ExportGrew | ExportOver | CacheExportBegun | CacheExportOver
+SourceNews = ExportBegun | ExportGrew | ExportOver | ExportRecalled | CacheExportBegun | CacheExportOver
 TargetNews = ImportBegun | ImportGranted | ImportOver
 News = SourceNews | TargetNews | PullBegun | PullOver
+
+# -- of a slot that is read here, to the step thread --
+
+
+@dataclass(frozen=True)
+class ExportKept:
+    """Its tail was not sent, and will not be: nobody else can have the request."""
+
+    export: Export
+
 
 # -- of a slot that is taken over, to the step thread --
 
@@ -173,4 +190,4 @@ class PullFailed:
 
 RequestArrival = HeadArrived | CaughtUp | TailArrived | ImportFailed | ImportPrepared
 PullArrival = PullRead | PullFailed
-Arrival = RequestArrival | PullArrival
+Arrival = RequestArrival | PullArrival | ExportKept

@@ -59,13 +59,14 @@ class PullTarget:
 
     async def _run(self, begun: PullBegun) -> None:
         order, started = begun.order, time.monotonic()
+        took: list[float] = []
         try:
             async with (
                 asyncio.timeout(max(order.most_us / 1e6, LEAST_S)),
                 rpc.channel(order.address, Role.WORKER) as channel,
             ):
                 dialogue = Dialogue(transfer_pb2_grpc.TransferServiceStub(channel).Pull())
-                await dialogue.run(self._read(begun, dialogue, took := []))
+                await dialogue.run(self._read(begun, dialogue, took))
         except TimeoutError:
             self._fail(order, "it takes longer than computing")
         except grpc.aio.AioRpcError as error:

@@ -30,7 +30,9 @@ from worker_svc.transfer.control.news import (
     CacheExportOver,
     ExportBegun,
     ExportGrew,
+    ExportKept,
     ExportOver,
+    ExportRecalled,
     SourceNews,
 )
 from worker_svc.transfer.errors import TransferError
@@ -56,10 +58,17 @@ class TransferSource:
     """The exports of a worker. The event loop owns it."""
 
     def __init__(
-        self, name: WorkerName, mover: Mover, unread: Unread, server: BlockServer | None = None
+        self,
+        name: WorkerName,
+        mover: Mover,
+        unread: Unread,
+        post: Callable[[ExportKept], None],
+        server: BlockServer | None = None,
     ) -> None:
-        """name: of this worker. server: the channels that are offered; None: blocks travel in messages."""
+        """name: of this worker. post: brings what became of exports to the step thread. server: the channels that are
+        offered; None: blocks travel in messages."""
         self._name, self._mover, self._unread, self._server = name, mover, unread, server
+        self._post = post
         self._feeds: dict[FeedName, Feed] = {}
         self._waiting: dict[FeedName, list[asyncio.Event]] = {}
 
@@ -89,7 +98,7 @@ class TransferSource:
         for event in self._waiting.pop(name, []):
             event.set()
 
-    def _follow(self, news: ExportGrew | ExportOver) -> None:
+    def _follow(self, news: ExportGrew | ExportOver | ExportRecalled) -> None:
         name = (False, news.export.transfer)
         feed = self._feeds.get(name)
         if feed is None or feed.export is not news.export:
@@ -98,6 +107,10 @@ class TransferSource:
             feed.stretches += news.stretches
             feed.is_whole = news.is_frozen
             feed.changed.set()
+        elif isinstance(news, ExportRecalled):
+            if not feed.has_tail:
+                feed.end("its source has no scheduler, and goes on with it")
+                self._post(ExportKept(news.export))
         else:
             del self._feeds[name]
             feed.end(news.reason)
@@ -163,7 +176,11 @@ class TransferSource:
             assert export.tail is not None
             async for part in stream.state(export.slot, export.tail):
                 yield part
-            yield transfer_pb2.PullResponse(tail=self._tail(export, stream.num_state_bytes))
+            tail = self._tail(export, stream.num_state_bytes)
+            if feed.over:
+                raise TransferError(feed.over)
+            feed.has_tail = True
+            yield transfer_pb2.PullResponse(tail=tail)
         except TransferError as error:
             yield _error(feed.over or str(error))
 

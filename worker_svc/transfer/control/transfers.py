@@ -39,7 +39,7 @@ class Transfers:
         checksums: blocks that come by TCP are checked. channels: those that are taken, the best first."""
         self._server = server
         self._mover = Mover(runner, checksums=checksums, channels=channels)
-        self.source = TransferSource(name, self._mover, unread, server)
+        self.source = TransferSource(name, self._mover, unread, post, server)
         self._target, self._pulls = (
             TransferTarget(name, self._mover, post),
             PullTarget(name, self._mover, post),
