@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from signalbox.links.heartbeat import HEARTBEAT_S, Silence
@@ -46,7 +46,7 @@ class Hearing:
             self._silence.heard(_now())
 
     def check(self) -> None:
-        """To be called every HEARTBEAT_S. Raises TransferError when the other end is silent."""
+        """Raises TransferError when the other end is silent. Call it every HEARTBEAT_S."""
         if self._silence is not None and self._silence.is_silent(_now()):
             raise TransferError(f"nothing was heard for {self._silence.lasts_s(_now()):.1f} s")
 
@@ -56,8 +56,8 @@ def _now() -> float:
 
 
 async def with_beats(
-    responses: AsyncIterator[transfer_pb2.PullResponse], hearing: Hearing
-) -> AsyncIterator[transfer_pb2.PullResponse]:
+    responses: AsyncGenerator[transfer_pb2.PullResponse, None], hearing: Hearing
+) -> AsyncGenerator[transfer_pb2.PullResponse, None]:
     """`responses`, and heartbeats at the beginning and wherever the next one takes longer than HEARTBEAT_S. Raises
     TransferError when the target is silent, and what `responses` raises."""
     coming: asyncio.Task[Any] | None = None
@@ -79,8 +79,10 @@ async def with_beats(
             coming.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await coming
-        await responses.aclose()  # type: ignore[attr-defined]
+        await responses.aclose()
 
 
-async def _next(responses: AsyncIterator[transfer_pb2.PullResponse]) -> transfer_pb2.PullResponse | None:
+async def _next(
+    responses: AsyncGenerator[transfer_pb2.PullResponse, None],
+) -> transfer_pb2.PullResponse | None:
     return await anext(responses, None)

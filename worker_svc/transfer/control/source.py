@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from functools import partial
 
 import numpy as np
@@ -127,8 +128,9 @@ class TransferSource:
             return
         hearing = Hearing()
         try:
-            async for part in with_beats(self._pull(hello, requests, hearing), hearing):
-                yield part
+            async with aclosing(with_beats(self._pull(hello, requests, hearing), hearing)) as parts:
+                async for part in parts:
+                    yield part
         except TransferError as error:
             yield _error(str(error))
 
@@ -137,7 +139,7 @@ class TransferSource:
         hello: transfer_pb2.PullHello,
         requests: AsyncIterator[transfer_pb2.PullRequest],
         hearing: Hearing,
-    ) -> Responses:
+    ) -> AsyncGenerator[transfer_pb2.PullResponse, None]:
         """As `pull`, without heartbeats. hearing: of the target."""
         feed = await self._find(hello)
         feed.is_read = True
