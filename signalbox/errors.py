@@ -4,6 +4,7 @@ SignalboxError
 ├── InvalidRequestError        the request itself is wrong; `field` names where
 │   ├── UnknownModelError      no such model is served
 │   ├── ContextLengthError     prompt and output do not fit the model's context
+│   ├── DeadEndError           no token can come next; a finish reason, not an error, where there is output
 │   ├── RequestTooLargeError   more bytes or tokens than this server takes
 │   └── UnsupportedMediaTypeError  a body that is not said to be JSON
 ├── AuthenticationError        no key, or an unknown one
@@ -52,6 +53,11 @@ class UnknownModelError(InvalidRequestError):
 
 class ContextLengthError(InvalidRequestError):
     """Prompt and output have more tokens than the model's context. Agents shorten their history when they read it."""
+
+
+class DeadEndError(InvalidRequestError):
+    """No token can come next: the form, with other fields of the request, allows none. A worker says it so; clients
+    are told a finish reason (FINISH_REASON_DEAD_END)."""
 
 
 class RequestTooLargeError(InvalidRequestError):
@@ -154,6 +160,7 @@ STATUS: dict[type[SignalboxError], Status] = {
         "invalid_request_error",
         "context_length_exceeded",
     ),
+    DeadEndError: Status(grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST, "invalid_request_error"),
     AuthenticationError: Status(
         grpc.StatusCode.UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED, "authentication_error", "invalid_api_key"
     ),

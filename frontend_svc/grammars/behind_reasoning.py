@@ -33,7 +33,9 @@ def bind_form(
     else:
         assert tags is not None
         rules = [*reasoning_rules(tags, language, within), f"form: {body_of(form)}"]
-    return replace(form, form=FormKind.GRAMMAR, text="%llguidance {}\n" + "\n".join(rules) + "\n", choices=())
+    inner = None if functions and language.is_harmony else form
+    text = "%llguidance {}\n" + "\n".join(rules) + "\n"
+    return replace(form, form=FormKind.GRAMMAR, text=text, choices=(), inner=inner)
 
 
 def reasoning_rules(tags: ReasoningTags, language: Language, within: bool) -> list[str]:

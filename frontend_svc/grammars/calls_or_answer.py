@@ -53,7 +53,7 @@ def _form(
         else _rules(body, language, within, functions)
     )
     text = "%llguidance {}\n" + "\n".join(rules) + "\n"
-    return replace(answer, form=FormKind.GRAMMAR, text=text)
+    return replace(answer, form=FormKind.GRAMMAR, text=text, inner=answer, needs_inner=False)
 
 
 def _rules(body: str, language: Language, within: bool, functions: Functions) -> list[str]:

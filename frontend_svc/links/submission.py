@@ -59,7 +59,9 @@ def make_submit(session: Session, now: float) -> Operation:
         pooling=None if request.pooling is None else make_pooling(request.pooling),
     )
     if request.reasoning is not None:
-        payload.reasoning_budget.CopyFrom(generation.ReasoningBudget(**asdict(request.reasoning)))
+        budget = asdict(request.reasoning)
+        del budget["field"]
+        payload.reasoning_budget.CopyFrom(generation.ReasoningBudget(**budget))
     submit = scheduler.SubmitRequest(
         ref=make_ref(session),
         meta=make_meta(session, token_ids, now),

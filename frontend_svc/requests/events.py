@@ -11,6 +11,10 @@ from frontend_svc.text.parsing.events import Event
 from signalbox.errors import SignalboxError
 from signalbox.protocol.enums import FinishReason
 
+DEAD_END = "dead_end"
+"""What every face but gRPC calls the end of an output that no token could follow; no API that they come from has a
+word for it."""
+
 
 class TokenLogprobs(Protocol):
     """Log-probabilities at one output position; the message of generation.proto is one."""
@@ -45,6 +49,8 @@ class Finished:
     """The stop string that was found."""
     error: SignalboxError | None = None
     """Why, when the reason is ERROR or ABORT."""
+    dead_end: str = ""
+    """Why no token could come next, when the reason is DEAD_END."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,20 +20,21 @@ from frontend_svc.requests.model_defaults import NO_DEFAULTS, ModelDefaults, fil
 from frontend_svc.requests.request import CheckedRequest, ClientRequest, StructuredOutput
 from frontend_svc.requests.sessions.session import Session
 from frontend_svc.requests.sessions.session_table import SessionTable, make_request_id
-from frontend_svc.requests.structured_output import check_conflicts
+from frontend_svc.requests.structured_output import check_conflicts, check_reasoning
 from frontend_svc.text.bad_words import tokenize_bad_words
 from frontend_svc.text.parsed_stream import ParsedStream
 from frontend_svc.text.text_stream import OutputStream, TextOptions, TextStream
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.errors import SignalboxError, UnavailableError, UnsupportedError
+from signalbox.grammar.token_rules import TokenRules
 from signalbox.telemetry.spans import OFF, Span, Tracer
 
 LONG_PROMPT_TOKENS = 4096
 """Prompts from this length on are hashed in a thread: it takes more than about half a millisecond."""
 
 
-FormCheck = Callable[[StructuredOutput, str], Awaitable[None]]
-"""Gets a form and the tenant that asks for it."""
+FormCheck = Callable[[StructuredOutput, str, TokenRules, Sequence[str]], Awaitable[None]]
+"""Gets a form, the tenant that asks for it, and what other fields forbid, with their names."""
 
 
 class RequestProcessor:
@@ -158,14 +159,22 @@ class RequestProcessor:
             prompt, hashes = prepare_prompt(request, token_ids, model)
         else:
             prompt, hashes = await asyncio.to_thread(prepare_prompt, request, token_ids, model)
-        form = request.sampling.get("structured_output")
         check_conflicts(request)
-        if form is not None and self._check_form is not None:
-            await self._check_form(form, request.tenant)
         bad_words = await self._tokenize_bad_words(request)
+        await self._check_rules(request, bad_words)
         checked = replace(make_checked(request, model, prompt, len(token_ids)), bad_token_sequences=bad_words)
         self._check_open()  # threads took their time
         return checked, hashes
+
+    async def _check_rules(self, request: ClientRequest, bad_words: tuple[tuple[int, ...], ...]) -> None:
+        """Refuses a form that cannot be followed, and tokens that contradict it or a bound on reasoning."""
+        allowed = tuple(sorted(set(request.sampling.get("allowed_token_ids", ()))))
+        rules = TokenRules(allowed, bad_words)
+        check_reasoning(request, rules)
+        form = request.sampling.get("structured_output")
+        if form is not None and self._check_form is not None:
+            fields = [request.names.sampling_prefix + name for name in rules.fields]
+            await self._check_form(form, request.tenant, rules, fields)
 
     def require_tokenizer(self, field: str) -> Tokenizer:
         """Raises UnsupportedError, which names `field`, when there is none."""

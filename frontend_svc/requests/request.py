@@ -52,6 +52,10 @@ class StructuredOutput:
     """How this face calls it, for errors."""
     is_free: bool = False
     """The client has sent a regular expression or a grammar, whatever has been made of it since."""
+    inner: StructuredOutput | None = None
+    """The client's own form, where this one has more in front of it or beside it; None: it is this one."""
+    needs_inner: bool = True
+    """Every output has to come to `inner`."""
 
 
 class PoolingMode(StrEnum):

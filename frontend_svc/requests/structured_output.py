@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from frontend_svc.requests.request import ClientRequest, StructuredOutput
 from signalbox.errors import InternalError, InvalidRequestError, UnsupportedError, limit_reached
 from signalbox.grammar.form import Form, FormError
 from signalbox.grammar.limits import FormLimits
+from signalbox.grammar.token_rules import NO_RULES, TokenRules
 from signalbox.grammar.vetting import Vetter, check_size
 
 MAX_WAITING = 32
@@ -31,25 +33,36 @@ class FormCheck:
         self._lock = FairLock()
         self._num_waiting = Counter[str]()
 
-    async def __call__(self, output: StructuredOutput, tenant: str = "") -> None:
-        """Raises InvalidRequestError naming the field for a form that cannot be followed, ResourceExhaustedError when
-        too many wait."""
-        form = Form(output.form, output.text, output.choices)
+    async def __call__(
+        self,
+        output: StructuredOutput,
+        tenant: str = "",
+        rules: TokenRules = NO_RULES,
+        rule_fields: Sequence[str] = (),
+    ) -> None:
+        """Raises InvalidRequestError naming the field for a form that cannot be followed, or not under `rules`, which
+        `rule_fields` make; ResourceExhaustedError when too many wait."""
+        if output.inner is not None:
+            await self(output.inner, tenant, rules if output.needs_inner else NO_RULES, rule_fields)
+        form, field = Form(output.form, output.text, output.choices), output.field
         try:
             check_size(form)
             if self._vetter.recall(form) is None:
-                await self._vet(form, output.field, tenant)
+                await self._vet(form, NO_RULES, output.field, tenant)
+            field = " and ".join((output.field, *rule_fields))
+            if rules and self._vetter.recall(form, rules) is None:
+                await self._vet(form, rules, output.field, tenant)
         except FormError as error:
-            raise InvalidRequestError(f"{output.field} {error}", field=output.field) from None
+            raise InvalidRequestError(f"{field} {error}", field=output.field) from None
 
-    async def _vet(self, form: Form, field: str, tenant: str) -> None:
+    async def _vet(self, form: Form, rules: TokenRules, field: str, tenant: str) -> None:
         if self._num_waiting[tenant] >= MAX_WAITING:
             waiting = f"{self._num_waiting[tenant]} of {MAX_WAITING} new forms wait to be checked already"
             raise limit_reached(waiting, RETRY_S, field=field)
         self._num_waiting[tenant] += 1
         try:
             async with self._lock.hold(tenant):
-                await asyncio.get_running_loop().run_in_executor(self._thread, self._vetter.vet, form)
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._vetter.vet, form, rules)
         except TimeoutError as error:
             raise limit_reached(str(error), RETRY_S, field=field) from None
         except (OSError, RuntimeError) as error:
@@ -75,3 +88,20 @@ def check_conflicts(request: ClientRequest) -> None:
         if value:
             field, form_field = request.names.sampling_prefix + name, sampling["structured_output"].field
             raise UnsupportedError(f"{field} cannot be combined with {form_field}", field=field)
+
+
+def check_reasoning(request: ClientRequest, rules: TokenRules) -> None:
+    """Refuses rules that forbid what ends bounded reasoning. Raises UnsupportedError."""
+    if request.reasoning is None:
+        return
+    ends = set(request.reasoning.end_token_ids)
+    for name, is_broken in (
+        ("allowed_token_ids", bool(rules.allowed) and not ends <= set(rules.allowed)),
+        ("bad_words", any(len(each) == 1 and each[0] in ends for each in rules.bad_sequences)),
+    ):
+        if is_broken:
+            field = request.names.sampling_prefix + name
+            raise UnsupportedError(
+                f"{field} forbids what ends the reasoning, which {request.reasoning.field} bounds",
+                field=field,
+            )

@@ -14,6 +14,7 @@ from signalbox.grammar.limits import FormLimits
 MAX_REASON_CHARS = 400
 MAX_LEXER_STATES = 50_000
 """States of a form's lexer, which all its outputs share; they take 1 to 2 kB each."""
+DEAD_END = "NoExtension"
 TOO_MANY_ITEMS = "Too many items (limit "
 
 
@@ -70,9 +71,14 @@ def is_heavy(matcher: LLMatcher) -> bool:
     return TOO_MANY_ITEMS in matcher.get_error()
 
 
+def is_dead_end(matcher: LLMatcher) -> bool:
+    """Whether a matcher has stopped where its grammar allows no token and no end."""
+    return matcher.get_error().lstrip().startswith(DEAD_END)
+
+
 def reason_of(matcher: LLMatcher) -> str:
     """Why the matcher works no more, on one line."""
     text = " ".join(matcher.get_error().replace("<non-verbose/>", "").split())
-    if text.startswith("NoExtension"):
+    if text.startswith(DEAD_END):
         return "no output satisfies it"
     return text if len(text) <= MAX_REASON_CHARS else text[: MAX_REASON_CHARS - 4] + " ..."

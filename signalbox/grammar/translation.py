@@ -6,12 +6,14 @@ Runs where it can be killed (`signalbox.grammar.vetting`): a hostile form can ha
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.gbnf_to_lark import GbnfToLarkError, any_to_lark
 
 from signalbox.grammar.form import GAP, Form, FormError, FormKind
+from signalbox.grammar.spent_patterns import without_spent_patterns
 
 FREE_TEXT = r"/(.|\n)*/"
 
@@ -19,13 +21,13 @@ FREE_TEXT = r"/(.|\n)*/"
 def to_grammar(form: Form, tokenizer: LLTokenizer) -> str:
     """The grammar that `LLMatcher` takes for `form`. Raises FormError for what can be seen without compiling it."""
     if form.kind == FormKind.JSON_SCHEMA:
-        return LLMatcher.grammar_from_json_schema(_schema(_json(form.text, "the schema")))
+        return LLMatcher.grammar_from_json_schema(_schema(_json(form.text, "the schema"), tokenizer))
     if form.kind == FormKind.JSON_OBJECT:
-        return LLMatcher.grammar_from_json_schema(_schema({"type": "object"}))
+        return LLMatcher.grammar_from_json_schema(_schema({"type": "object"}, tokenizer))
     if form.kind == FormKind.REGEX:
         return LLMatcher.grammar_from_regex(form.text)
     if form.kind == FormKind.GRAMMAR:
-        return LLMatcher.grammar_from_lark(_lark(form.text))
+        return LLMatcher.grammar_from_lark(_with_open_patterns(_lark(form.text), tokenizer))
     if form.kind == FormKind.CHOICE:
         return LLMatcher.grammar_from_regex(_any_of(form.choices))
     return LLMatcher.grammar_from_lark(_tagged_text(_json(form.text, "the structural tag"), tokenizer))
@@ -40,13 +42,14 @@ def _json(text: str, what: str) -> Any:
         raise FormError(f"cannot be read: {what} is nested too deeply") from None
 
 
-def _schema(schema: Any) -> str:
+def _schema(schema: Any, tokenizer: LLTokenizer) -> str:
     """The schema as JSON, with bounded gaps unless it has options of its own."""
     if isinstance(schema, bool):
         return json.dumps(schema)
     if not isinstance(schema, dict):
         raise FormError("cannot be followed: a schema must be a JSON object")
-    return json.dumps({"x-guidance": {"whitespace_pattern": GAP}} | schema)
+    cleaned: dict[str, Any] = without_spent_patterns(schema, tokenizer)
+    return json.dumps({"x-guidance": {"whitespace_pattern": GAP}} | cleaned)
 
 
 def _lark(text: str) -> str:
@@ -57,6 +60,25 @@ def _lark(text: str) -> str:
         raise FormError(f"is neither EBNF nor Lark: {error}") from None
     except RecursionError:
         raise FormError("cannot be read: the grammar is nested too deeply") from None
+
+
+def _with_open_patterns(lark: str, tokenizer: LLTokenizer) -> str:
+    """The grammar, with schemas within it as `_schema` has them."""
+    if "patternProperties" not in lark:
+        return lark
+    parts, end, decoder = [], 0, json.JSONDecoder()
+    for begin in re.finditer(r"%json\s+(?=\{)", lark):
+        if begin.start() < end:
+            continue
+        try:
+            schema, behind = decoder.raw_decode(lark, begin.end())
+        except (ValueError, RecursionError):
+            continue
+        cleaned = without_spent_patterns(schema, tokenizer)
+        if cleaned != schema:
+            parts += [lark[end : begin.end()], json.dumps(cleaned)]
+            end = behind
+    return "".join([*parts, lark[end:]])
 
 
 def _any_of(choices: tuple[str, ...]) -> str:
@@ -84,7 +106,9 @@ def _tagged_text(tag: Any, tokenizer: LLTokenizer) -> str:
         trigger = next((trigger for trigger in triggers if begin.startswith(trigger)), None)
         if trigger is None:
             raise FormError(f"has a structure that begins with {begin!r}, which no trigger starts")
-        body = f"{_quoted(begin[len(trigger) :])} %json {_schema(structure['schema'])} {_quoted(end)}"
+        body = (
+            f"{_quoted(begin[len(trigger) :])} %json {_schema(structure['schema'], tokenizer)} {_quoted(end)}"
+        )
         special = _special_token(trigger, tokenizer)
         if special is not None:
             rules.append(f"tag_{number}: TEXT <[{special}]> {body}")

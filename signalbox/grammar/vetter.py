@@ -14,13 +14,16 @@ import resource
 import signal
 import sys
 import threading
+from functools import lru_cache
 from pathlib import Path
 
 from llguidance import LLMatcher, LLTokenizer
 
-from signalbox.grammar.compilation import compile_grammar, limit_of, load_tokenizer, reason_of
+from signalbox.grammar.compilation import compile_grammar, is_dead_end, limit_of, load_tokenizer, reason_of
 from signalbox.grammar.form import Form, FormError
 from signalbox.grammar.limits import FormLimits
+from signalbox.grammar.search import bits_of, is_contradiction, tokens_of
+from signalbox.grammar.token_rules import NO_RULES, TokenRules
 from signalbox.grammar.translation import to_grammar
 
 STACK_BYTES = 1 << 20
@@ -54,7 +57,9 @@ def main() -> None:
         # Nobody handles these signals, so they end the process, whatever native code it is in.
         signal.setitimer(signal.ITIMER_PROF, args.cpu_s)
         signal.setitimer(signal.ITIMER_REAL, args.wall_s)
-        verdict = vet_with_small_stack(Form.from_json(line), tokenizer, args.limits)
+        form, rules = line.split(b"\t")
+        question = Form.from_json(form), TokenRules.from_json(rules)
+        verdict = vet_with_small_stack(*question, tokenizer, args.limits)
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.stdout.write(json.dumps(verdict) + "\n")
@@ -66,13 +71,15 @@ def read_limits(text: str) -> FormLimits:
     return FormLimits(*map(int, text.split(",")))
 
 
-def vet_with_small_stack(form: Form, tokenizer: LLTokenizer, limits: FormLimits) -> dict[str, str]:
+def vet_with_small_stack(
+    form: Form, rules: TokenRules, tokenizer: LLTokenizer, limits: FormLimits
+) -> dict[str, str]:
     """The verdict: `grammar`, or `error`."""
     verdict: dict[str, str] = {}
 
     def run() -> None:
         try:
-            verdict["grammar"] = vet(form, tokenizer, limits)
+            verdict["grammar"] = vet(form, tokenizer, limits, rules)
         except FormError as error:
             verdict["error"] = str(error)
         except Exception as error:  # whatever the library raises is about the form
@@ -84,29 +91,46 @@ def vet_with_small_stack(form: Form, tokenizer: LLTokenizer, limits: FormLimits)
     return verdict
 
 
-def vet(form: Form, tokenizer: LLTokenizer, limits: FormLimits) -> str:
+def vet(form: Form, tokenizer: LLTokenizer, limits: FormLimits, rules: TokenRules = NO_RULES) -> str:
     """The grammar of `form` once it has been compiled and tried. Raises FormError."""
     grammar = to_grammar(form, tokenizer)
     matcher = compile_grammar(tokenizer, grammar, limits)
     numbers = random.Random(0)  # the same verdict every time
-    for _ in range(NUM_WALKS):
-        walk(matcher, numbers, limits)
+    for number in range(2 * NUM_WALKS):
+        walk(matcher, numbers, limits, tokenizer if number % 2 else None)
         matcher.reset()
+    if rules and is_contradiction(matcher, rules):
+        raise FormError("cannot be followed: every output comes to a place where no token is allowed")
     return grammar
 
 
-def walk(matcher: LLMatcher, numbers: random.Random, limits: FormLimits) -> None:
-    """Takes allowed tokens at random: a grammar that explodes mostly does so early."""
+def walk(
+    matcher: LLMatcher, numbers: random.Random, limits: FormLimits, tokenizer: LLTokenizer | None = None
+) -> None:
+    """Takes allowed tokens at random: a grammar that explodes mostly does so early. tokenizer: takes tokens of one byte
+    where there are, which is where a grammar turns: most tokens go on within a string."""
+    output: list[int] = []
     for place in range(WALK_TOKENS):
         mask = int.from_bytes(matcher.compute_bitmask(), "little")
+        if not mask or is_dead_end(matcher):
+            raise _dead_end(output, tokenizer)
         if matcher.is_error():
             raise _failure(matcher, limits, place)
-        if not mask:
-            raise FormError("cannot be followed: no output satisfies it")
-        if not matcher.consume_token(pick(mask, numbers)):
+        token = pick(mask, numbers) if tokenizer is None else pick_byte(mask, numbers, tokenizer)
+        if not matcher.consume_token(token):
             raise _failure(matcher, limits, place)
+        output.append(token)
         if matcher.is_stopped():
             return
+
+
+def _dead_end(output: list[int], tokenizer: LLTokenizer | None) -> FormError:
+    if not output:
+        return FormError("cannot be followed: no output satisfies it")
+    told = "" if tokenizer is None else f" after {tokenizer.decode_str(output)[-40:]!r}"
+    return FormError(
+        f"cannot be followed: it leads where no output satisfies it, token {len(output) + 1}{told}"
+    )
 
 
 def _failure(matcher: LLMatcher, limits: FormLimits, num_tokens: int) -> FormError:
@@ -123,6 +147,19 @@ def pick(mask: int, numbers: random.Random) -> int:
     if high:
         return rotation + (high & -high).bit_length() - 1
     return (mask & -mask).bit_length() - 1
+
+
+def pick_byte(mask: int, numbers: random.Random, tokenizer: LLTokenizer) -> int:
+    """The number of a random bit that is set, of a token of one byte where there is one."""
+    short = list(tokens_of(mask & _bytes_of(tokenizer)))
+    return numbers.choice(short) if short else pick(mask, numbers)
+
+
+@lru_cache(maxsize=1)
+def _bytes_of(tokenizer: LLTokenizer) -> int:
+    """The tokens of one byte, as a mask."""
+    tokens = range(tokenizer.vocab_size)
+    return bits_of([token for token in tokens if len(tokenizer.decode_bytes([token])) == 1])
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
+from typing import NamedTuple
 
 from signalbox.grammar.form import MAX_FORM_BYTES, Form, FormError
 from signalbox.grammar.limits import FormLimits
+from signalbox.grammar.token_rules import NO_RULES, TokenRules
 from signalbox.runtime.start.interpreter import module_command
 
 MAX_VERDICTS = 256
@@ -20,6 +22,14 @@ CPU_S = 2.0
 """Processor time that a form may take: a schema of 5 kB takes milliseconds."""
 WALL_S = 20.0
 """Seconds that a form may take on a busy machine, where whoever runs already goes first; then it can be tried again."""
+
+
+class Question(NamedTuple):
+    """What a verdict is about."""
+
+    form: Form
+    rules: bytes
+    """Digest of the rules that hold beside the form; empty: there are none."""
 
 
 class Vetter:
@@ -44,36 +54,37 @@ class Vetter:
             self._command += ["--eos", *map(str, eos_token_ids)]
         self._process: subprocess.Popen[bytes] | None = None
         self._asking = threading.Lock()
-        self._verdicts: OrderedDict[Form, str | FormError] = OrderedDict()
+        self._verdicts: OrderedDict[Question, str | FormError] = OrderedDict()
         self._remembering = threading.Lock()
         self._closed = False
 
-    def recall(self, form: Form) -> str | None:
+    def recall(self, form: Form, rules: TokenRules = NO_RULES) -> str | None:
         """The grammar of a form that was vetted lately; None: not known. Raises FormError if it was refused."""
+        question = _question(form, rules)
         with self._remembering:
-            verdict = self._verdicts.get(form)
+            verdict = self._verdicts.get(question)
             if verdict is None:
                 return None
-            self._verdicts.move_to_end(form)
+            self._verdicts.move_to_end(question)
         if isinstance(verdict, FormError):
             raise FormError(str(verdict))
         return verdict
 
-    def vet(self, form: Form) -> str:
+    def vet(self, form: Form, rules: TokenRules = NO_RULES) -> str:
         """The grammar for `compile_grammar`. Takes milliseconds, up to `WALL_S` for each form ahead. Raises FormError
-        for a form that cannot be followed, TimeoutError if the machine is too busy to tell, RuntimeError if the
-        process cannot be used."""
+        for a form that cannot be followed, or not under `rules`; TimeoutError if the machine is too busy to tell,
+        RuntimeError if the process cannot be used."""
         check_size(form)
-        known = self.recall(form)
+        known = self.recall(form, rules)
         if known is not None:
             return known
         with self._asking:
-            known = self.recall(form)  # whoever was ahead may have asked the same
+            known = self.recall(form, rules)  # whoever was ahead may have asked the same
             if known is not None:
                 return known
-            verdict = self._ask(form)
+            verdict = self._ask(form, rules)
         with self._remembering:
-            self._verdicts[form] = verdict
+            self._verdicts[_question(form, rules)] = verdict
             if len(self._verdicts) > MAX_VERDICTS:
                 self._verdicts.popitem(last=False)
         if isinstance(verdict, FormError):
@@ -88,11 +99,11 @@ class Vetter:
             process.kill()
             process.wait()
 
-    def _ask(self, form: Form) -> str | FormError:
+    def _ask(self, form: Form, rules: TokenRules) -> str | FormError:
         process = self._running()
         assert process.stdin is not None and process.stdout is not None
         try:
-            process.stdin.write(form.to_json() + b"\n")
+            process.stdin.write(b"%b\t%b\n" % (form.to_json(), rules.to_json()))
             process.stdin.flush()
         except BrokenPipeError:
             pass  # it ended before it read the form: the status below says how
@@ -125,6 +136,10 @@ class Vetter:
         if status in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL):
             return FormError("cannot be followed: it is nested too deeply or needs too much memory")
         raise RuntimeError(f"the process that vets forms ended with status {status}")
+
+
+def _question(form: Form, rules: TokenRules) -> Question:
+    return Question(form, rules.digest if rules else b"")
 
 
 def check_size(form: Form) -> None:

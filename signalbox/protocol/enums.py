@@ -31,6 +31,7 @@ class FinishReason(IntEnum):
     LENGTH = 2
     ABORT = 3
     ERROR = 4
+    DEAD_END = 5
 
 
 class NotRunReason(IntEnum):

@@ -31,6 +31,9 @@ class FinishReason(StrEnum):
     """A stop token, the end-of-sequence token or a stop string."""
     LENGTH = "length"
     """max_tokens, or the longest context that the model or the cache allows."""
+    DEAD_END = "dead_end"
+    """No token could come next: the form, with what other fields of the request forbid, left none. The output does not
+    satisfy the form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class Finished:
     """Prompt tokens that the prefix cache saved computing."""
     stop: str
     """The stop string that was found; empty: none."""
+    dead_end: str = ""
+    """Why no token could come next, when the reason is DEAD_END."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +177,7 @@ class Generation(AsyncIterator[Delta]):
 _REASONS = {
     generation_pb2.FINISH_REASON_STOP: FinishReason.STOP,
     generation_pb2.FINISH_REASON_LENGTH: FinishReason.LENGTH,
+    generation_pb2.FINISH_REASON_DEAD_END: FinishReason.DEAD_END,
 }
 
 
@@ -189,6 +195,7 @@ def _finished_of(message: frontend_pb2.Finished) -> Finished:
         num_output_tokens=message.num_output_tokens,
         num_cached_tokens=message.num_cached_tokens,
         stop=message.stop,
+        dead_end=message.dead_end,
     )
 
 

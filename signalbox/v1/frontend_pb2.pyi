@@ -126,20 +126,22 @@ class Accepted(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., num_prompt_tokens: _Optional[int] = ...) -> None: ...
 
 class Finished(_message.Message):
-    __slots__ = ("reason", "error", "num_prompt_tokens", "num_output_tokens", "num_cached_tokens", "stop")
+    __slots__ = ("reason", "error", "num_prompt_tokens", "num_output_tokens", "num_cached_tokens", "stop", "dead_end")
     REASON_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
+    DEAD_END_FIELD_NUMBER: _ClassVar[int]
     reason: _generation_pb2.FinishReason
     error: _generation_pb2.Error
     num_prompt_tokens: int
     num_output_tokens: int
     num_cached_tokens: int
     stop: str
-    def __init__(self, reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., num_prompt_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., num_cached_tokens: _Optional[int] = ..., stop: _Optional[str] = ...) -> None: ...
+    dead_end: str
+    def __init__(self, reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., num_prompt_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., num_cached_tokens: _Optional[int] = ..., stop: _Optional[str] = ..., dead_end: _Optional[str] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()

@@ -8,7 +8,7 @@ import numpy as np
 
 from signalbox.protocol.enums import FinishReason
 from worker_svc.core.batch import Sampled
-from worker_svc.core.requests.automaton import FormLimitError, GrammarError
+from worker_svc.core.requests.automaton import FormLimitError, GrammarError, NoTokenError
 from worker_svc.core.requests.grammar import GrammarTable
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.stop_tokens import StopTokens, tokens_up_to_stop
@@ -69,7 +69,7 @@ def accept(
         index = _ranges(first, counts)
     failures: dict[int, Failure] = {}
     if grammars.followed[slots].any():
-        ends |= _cut_at_forms(grammars, slots, first, counts, sampled.token_ids, failures)
+        ends |= _cut_at_forms(table, grammars, slots, first, counts, sampled.token_ids, failures)
         index = _ranges(first, counts)
     tokens = sampled.token_ids[index]
     _append(table, slots, counts, tokens)
@@ -120,6 +120,7 @@ def _cut_at_stops(
 
 
 def _cut_at_forms(
+    table: RequestTable,
     grammars: GrammarTable,
     slots: I32,
     first: I64,
@@ -138,16 +139,25 @@ def _cut_at_forms(
             counts[row] = advance.num_tokens
         if advance.error is not None:
             ends[row] = FinishReason.ERROR
-            failures[slot] = form_failure(advance.error)
+            num_output = table.num_output(slot) + advance.num_tokens
+            failures[slot] = form_failure(advance.error, num_output)
         elif advance.is_complete:
             ends[row] = FinishReason.STOP
     return ends
 
 
-def form_failure(error: GrammarError) -> Failure:
-    """No token can be had that follows the form; a form that asks for too much work is its client's fault."""
+def form_failure(error: GrammarError, num_output: int) -> Failure:
+    """Why a request ends whose form cannot be followed after `num_output` tokens. A form that asks for too much work is
+    its client's fault, and so is a dead end, which is an error only where there is no output yet."""
     if isinstance(error, FormLimitError):
         return Failure("InvalidRequestError", f"{FORM_FIELD} {error}", FORM_FIELD)
+    if isinstance(error, NoTokenError):
+        fields = " and ".join((FORM_FIELD, *error.fields))
+        if num_output:
+            return Failure(
+                "DeadEndError", f"{fields}: no token can follow output token {num_output}", FORM_FIELD
+            )
+        return Failure("InvalidRequestError", f"{fields}: no output can begin", FORM_FIELD)
     return Failure("InternalError", f"the output cannot follow its form any further: {error}", FORM_FIELD)
 
 

@@ -28,6 +28,7 @@ from worker_svc.core.requests.masks import MaskMaker
 from worker_svc.core.requests.prompt_reading import TOO_MANY_RESULTS, take_readings, unread_gap
 from worker_svc.core.requests.reasoning import ReasoningGuard
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
+from worker_svc.core.requests.restricted import Restriction
 from worker_svc.core.requests.state_versions import StateVersions
 from worker_svc.core.requests.stop_tokens import StopTokens
 from worker_svc.core.run_ahead import needs_commit, needs_commit_of_lane
@@ -77,7 +78,7 @@ class WorkerCore:
         the scheduler."""
         self._failed: list[int] = []
         """Slots whose requests failed in the step that is being applied."""
-        self._grammars = GrammarTable(num_slots, info.vocab_size)
+        self._grammars = GrammarTable(num_slots, info.vocab_size, info.eos_token_ids)
         # One column: rows that have a mask are rows that need the host.
         self.table.sampling.follows_form = self._grammars.constrained
         self._stops = StopTokens()
@@ -125,6 +126,8 @@ class WorkerCore:
         self._sorter.add(slot, request.ref.frontend_instance)
         if request.form is not None:
             self._grammars.expect(slot, request.account)
+        if request.sampling.forbids and (request.form or request.reasoning):
+            self._grammars.restrict(slot, Restriction.after(request.sampling, request.prior_output.tolist()))
         if request.reasoning is not None:
             self._grammars.guard(slot, ReasoningGuard.after(request.reasoning, request.prior_output.tolist()))
 

@@ -11,9 +11,9 @@ import numpy as np
 from llguidance import LLMatcher
 from numpy.typing import NDArray
 
-from signalbox.grammar.compilation import is_heavy, limit_of, reason_of
+from signalbox.grammar.compilation import is_dead_end, is_heavy, limit_of, reason_of
 from signalbox.grammar.limits import FormLimits
-from worker_svc.core.requests.automaton import FormLimitError, GrammarError
+from worker_svc.core.requests.automaton import FormLimitError, GrammarError, NoTokenError
 
 I32 = NDArray[np.int32]
 P = ParamSpec("P")
@@ -204,4 +204,6 @@ class MatcherAutomaton:
             return FormLimitError(
                 f"asks for too much work at output token {place}: more than {limit}", num_masks
             )
+        if is_dead_end(self._matcher):
+            return NoTokenError(num_masks=num_masks)
         return GrammarError(reason_of(self._matcher), num_masks)

@@ -12,7 +12,7 @@ from frontend_svc.api.anthropic.body import MessagesBody
 from frontend_svc.api.anthropic.errors import make_error
 from frontend_svc.api.openai.usage import Usage
 from frontend_svc.requests.choices import Choices
-from frontend_svc.requests.events import Delta, Finished
+from frontend_svc.requests.events import DEAD_END, Delta, Finished
 from frontend_svc.requests.output_events import events_of
 from frontend_svc.text.opaque_reasoning import pack_reasoning
 from frontend_svc.text.output_blocks import (
@@ -133,6 +133,8 @@ class MessagesRenderer:
     def _make_stop(self) -> dict[str, Any]:
         finished = self._finished
         assert finished is not None
+        if finished.reason is FinishReason.DEAD_END:
+            return {"stop_reason": DEAD_END, "stop_sequence": None}
         if finished.reason is not FinishReason.STOP:
             return {"stop_reason": "max_tokens", "stop_sequence": None}
         if finished.stop:

@@ -55,6 +55,7 @@ def _make_finished(finished: Finished) -> frontend.Finished:
         num_output_tokens=finished.num_output_tokens,
         num_cached_tokens=finished.num_cached_tokens,
         stop=finished.stop,
+        dead_end=finished.dead_end,
     )
 
 

@@ -13,7 +13,7 @@ import orjson
 from frontend_svc.api.openai.schema import CommonBody
 from frontend_svc.api.openai.usage import Usage, Usages
 from frontend_svc.requests.choices import Choices
-from frontend_svc.requests.events import Delta, Finished, TokenLogprobs
+from frontend_svc.requests.events import DEAD_END, Delta, Finished, TokenLogprobs
 from frontend_svc.requests.sessions.session import Session
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox import __version__
@@ -171,7 +171,9 @@ class ChoiceRenderer:
 
 
 def reason_of(finished: Finished) -> str:
-    """OpenAI's word; errors and aborts are not answers and do not get here in whole ones."""
+    """OpenAI's word, and ours for a dead end; errors and aborts are not answers and do not get here in whole ones."""
+    if finished.reason is FinishReason.DEAD_END:
+        return DEAD_END
     return "stop" if finished.reason is FinishReason.STOP else "length"
 
 
@@ -183,7 +185,10 @@ def fingerprint_of(model: str, tokenizer: Tokenizer | None) -> str:
 
 
 def stop_reason_of(session: Session, finished: Finished) -> str | int | None:
-    """The stop string, or the one of the client's stop tokens, that ended the output; None: something else did."""
+    """The stop string, or the one of the client's stop tokens, that ended the output, or why it came to a dead end;
+    None: something else ended it."""
+    if finished.dead_end:
+        return finished.dead_end
     if finished.stop or finished.reason is not FinishReason.STOP or not session.output:
         return finished.stop or None
     token = session.output[-1]

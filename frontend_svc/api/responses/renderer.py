@@ -12,7 +12,7 @@ from frontend_svc.api.openai.usage import Usage
 from frontend_svc.api.responses.body import ResponsesBody
 from frontend_svc.api.responses.output import OutputItem
 from frontend_svc.requests.choices import Choices
-from frontend_svc.requests.events import Delta, Finished
+from frontend_svc.requests.events import DEAD_END, Delta, Finished
 from frontend_svc.requests.output_events import events_of
 from frontend_svc.text.output_blocks import BlockKind, Change, Closed, Grown, Opened, OutputBlocks
 from signalbox.errors import SignalboxError, code_of
@@ -136,7 +136,8 @@ class ResponsesRenderer:
         if complete:
             response["completed_at"] = int(time.time())
         else:
-            response["incomplete_details"] = {"reason": "max_output_tokens"}
+            is_dead_end = self._finished.reason is FinishReason.DEAD_END
+            response["incomplete_details"] = {"reason": DEAD_END if is_dead_end else "max_output_tokens"}
         return response | {"usage": self._make_usage()}
 
     def _make_usage(self) -> dict[str, Any]:

@@ -22,7 +22,12 @@ _SERVED_PARAMS = TYPES.keys() - {"prompt_logprobs"} | {
     "grammar_from_first_token", "json_schema", "regex", "grammar", "structural_tag", "json_object", "choice",
 }  # fmt: skip
 """The protocol has no answer for log-probabilities of a prompt."""
-_REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.ABORT: "abort"}
+_REASONS = {
+    FinishReason.STOP: "stop",
+    FinishReason.LENGTH: "length",
+    FinishReason.ABORT: "abort",
+    FinishReason.DEAD_END: "abort",  # routers know no other word
+}
 
 
 def read_request(request: engine.GenerateRequest, context: Context) -> tuple[ClientRequest, int]:

@@ -43,6 +43,7 @@ _REASONS = {
     FinishReason.STOP: inference.FinishInfo.STOP,
     FinishReason.LENGTH: inference.FinishInfo.LENGTH,
     FinishReason.ABORT: inference.FinishInfo.ABORTED,
+    FinishReason.DEAD_END: inference.FinishInfo.ABORTED,  # the protocol has no word of its own
 }
 
 

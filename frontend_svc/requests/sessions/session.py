@@ -23,7 +23,13 @@ from frontend_svc.requests.sessions.surroundings import Owner
 from frontend_svc.text.certain import Certain
 from frontend_svc.text.prompt_logprobs import PromptLogprobs
 from frontend_svc.text.text_stream import OutputStream
-from signalbox.errors import CancelledError, InternalError, ResourceExhaustedError, SignalboxError
+from signalbox.errors import (
+    CancelledError,
+    DeadEndError,
+    InternalError,
+    ResourceExhaustedError,
+    SignalboxError,
+)
 from signalbox.protocol.enums import FinishReason, LossCause
 from signalbox.protocol.model_identity import UNSAID, ModelIdentity
 from signalbox.telemetry.attributes import (
@@ -261,6 +267,9 @@ class Session:
         if num_output_tokens > len(self.output):
             self.lose("the last output tokens are missing", LossCause.OUTPUT_LOST)
             return
+        dead_end = ""
+        if isinstance(error, DeadEndError):
+            reason, dead_end, error = FinishReason.DEAD_END, error.message, None
         if error is None and self._prompt_logprobs.is_missing:
             self.lose("log-probabilities of the prompt are missing", LossCause.OUTPUT_LOST)
             return
@@ -271,7 +280,7 @@ class Session:
         if reason in (FinishReason.ERROR, FinishReason.ABORT) and error is None:
             error = InternalError("the worker ended the request without saying why")
         stop = self._flush_text(is_whole=reason is FinishReason.STOP) if error is None else ""
-        self._end(FinishReason.STOP if stop else reason, num_output_tokens, stop, error)
+        self._end(FinishReason.STOP if stop else reason, num_output_tokens, stop, error, dead_end)
 
     def on_rejected(self, attempt: int, error: SignalboxError) -> None:
         """The scheduler refused the request. A limit does not end what was accepted once: it tries again."""
@@ -381,11 +390,12 @@ class Session:
         num_output_tokens: int | None = None,
         stop: str = "",
         error: SignalboxError | None = None,
+        dead_end: str = "",
     ) -> None:
         """The one place that emits the terminal event."""
         count = len(self.output) if num_output_tokens is None else num_output_tokens
         finished = Finished(
-            reason, self.request.num_prompt_tokens, count, self.num_cached_tokens, stop, error
+            reason, self.request.num_prompt_tokens, count, self.num_cached_tokens, stop, error, dead_end
         )
         self.status = SessionStatus.ENDED
         self._table.forget(self)

@@ -19,6 +19,8 @@ class ReasoningBudget:
     begin_token_ids: tuple[int, ...]
     end_token_ids: tuple[int, ...]
     then_token_ids: tuple[int, ...] = ()
+    field: str = "reasoning_budget"
+    """How this face calls the bound, for errors; no worker is told."""
 
 
 def reasoning_budget(language: Language, max_tokens: int, within: bool, field: str) -> ReasoningBudget:
@@ -36,6 +38,7 @@ def reasoning_budget(language: Language, max_tokens: int, within: bool, field: s
             channel + words["analysis"] + message,
             end + start + words["assistant"] + channel,
             (words["final"][0], words["commentary"][0]),
+            field,
         )
     tags = language.reasoning_tags
     if tags is None:
@@ -44,4 +47,4 @@ def reasoning_budget(language: Language, max_tokens: int, within: bool, field: s
         message_text = f"{field}: {tags.begin} and {tags.end} are no tokens of the model's vocabulary"
         raise UnsupportedError(message_text, field=field)
     begin, finish = language.token_ids[tags.begin], language.token_ids[tags.end]
-    return ReasoningBudget(max_tokens, within, (begin,), (finish,))
+    return ReasoningBudget(max_tokens, within, (begin,), (finish,), field=field)

@@ -6,16 +6,22 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from tokenizers import Tokenizer
 
+from frontend_svc.grammars.behind_reasoning import bind_form
 from frontend_svc.requests import structured_output
 from frontend_svc.requests.request import ClientRequest, FieldNames, Sampling, StructuredOutput
-from frontend_svc.requests.structured_output import FormCheck, check_conflicts
+from frontend_svc.requests.structured_output import FormCheck, check_conflicts, check_reasoning
+from frontend_svc.text.parsing.budget import ReasoningBudget
+from frontend_svc.text.parsing.language import Language
 from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnsupportedError
 from signalbox.grammar import vetting
 from signalbox.grammar.form import FormKind
 from signalbox.grammar.limits import FormLimits
+from signalbox.grammar.token_rules import TokenRules
 
+TOKENIZER = Tokenizer.from_file(str(DEMO_MODEL / "tokenizer.json"))
 ENDLESS = "start: W\nW: ~/(.*a.{%d}b.*)/ & /(a|b){100}/"
 
 
@@ -111,3 +117,57 @@ def test_what_contradicts_a_form_is_refused_by_name(options: dict[str, int]) -> 
     assert refusal.value.field == f"sampling.{next(iter(options))}"
     check_conflicts(ClientRequest("x", Sampling(**options)))  # type: ignore[arg-type]
     check_conflicts(ClientRequest("x", Sampling(structured_output=regex("a"))))
+
+
+def rules_of(*allowed: int, bad: tuple[tuple[int, ...], ...] = ()) -> TokenRules:
+    return TokenRules(tuple(sorted(allowed)), bad)
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        (StructuredOutput(FormKind.JSON_OBJECT, field="response_format"), "0123456789"),
+        (StructuredOutput(FormKind.CHOICE, choices=("yes", "no"), field="guided_choice"), "yn"),
+        (regex("[0-9]{3}a"), "01"),
+        (regex("x{20}[ab]"), "x"),
+    ],
+)
+async def test_allowed_tokens_that_contradict_a_form_are_refused_with_both_fields(
+    check: FormCheck, form: StructuredOutput, text: str
+) -> None:
+    await check(form)
+    ids = TOKENIZER.encode(text).ids
+    single = {TOKENIZER.token_to_id(character) for character in text} | set(ids)
+    with pytest.raises(InvalidRequestError, match=f"^{form.field} and allowed_token_ids cannot") as refusal:
+        await check(form, "", rules_of(*single), ("allowed_token_ids",))
+    assert refusal.value.field == form.field
+
+
+async def test_bad_words_that_leave_no_output_are_refused(check: FormCheck) -> None:
+    form, tokens = regex("[ab]"), [TOKENIZER.token_to_id(letter) for letter in "ab"]
+    with pytest.raises(InvalidRequestError, match=r"^guided_regex and bad_words cannot"):
+        await check(form, "", rules_of(bad=tuple((token,) for token in tokens)), ("bad_words",))
+    await check(form, "", rules_of(bad=((tokens[0],),)), ("bad_words",))
+    await check(regex("[ab]*"), "", rules_of(bad=tuple((token,) for token in tokens)), ("bad_words",))
+
+
+async def test_a_form_behind_reasoning_is_refused_when_nothing_satisfies_it(check: FormCheck) -> None:
+    """Before, its output ended as 500 where its reasoning did."""
+    language = Language(reasoning="qwen3")
+    lost = StructuredOutput(FormKind.GRAMMAR, 'start: "a" B\nB: /b+/ & ~/b*/', field="guided_grammar")
+    for form in (lost, bind_form(lost, language, within=False), bind_form(lost, language, within=True)):
+        with pytest.raises(InvalidRequestError, match=r"^guided_grammar cannot be followed"):
+            await check(form)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "field"), [({"allowed_token_ids": (5, 6)}, "allowed_token_ids"), ({}, "bad_words")]
+)
+def test_what_ends_bounded_reasoning_may_not_be_forbidden(sampling: Sampling, field: str) -> None:
+    budget = ReasoningBudget(3, False, (8,), (9,), field="thinking_token_budget")
+    request = ClientRequest([1], sampling, reasoning=budget, names=FieldNames(sampling_prefix="s."))
+    rules = TokenRules(sampling.get("allowed_token_ids", ()), () if sampling else ((9,),))
+    with pytest.raises(UnsupportedError, match=f"^s.{field} .* thinking_token_budget") as refusal:
+        check_reasoning(request, rules)
+    assert refusal.value.field == f"s.{field}"
+    check_reasoning(request, TokenRules((5, 9), ((9, 5),)))

@@ -8,6 +8,7 @@ from signalbox.protocol.enums import FinishReason, NotRunReason
 from worker_svc.core.acceptance import form_failure
 from worker_svc.core.batch import Sampled
 from worker_svc.core.faults.bad_streak import BadStreak
+from worker_svc.core.requests.automaton import FormEndError
 from worker_svc.core.requests.masks import Masks
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.running_step import RunningStep
@@ -41,17 +42,24 @@ class FailedRows:
         return dict.fromkeys(rows, NOT_FINITE)
 
     def fail_unmasked(self, step: RunningStep, masks: Masks, failed: dict[int, str]) -> dict[int, str]:
-        """Fails the rows whose masks could not be made, and returns them. Who is late is known afterwards."""
+        """Ends the rows whose masks could not be made, and returns them. Who is late is known afterwards."""
         masks.bits()  # a model that failed did not wait for them
         failures = {row: error for row, error in masks.failures.items() if row not in failed}
         for row, error in failures.items():
-            self.fail(step, row, form_failure(error))
+            if isinstance(error, FormEndError):
+                self._end(step, row, FinishReason.STOP, None)
+            else:
+                num_output = self._table.num_output(int(step.batch.slots[row]))
+                self.fail(step, row, form_failure(error, num_output))
         return {row: str(error) for row, error in failures.items()}
 
     def fail(self, step: RunningStep, row: int, failure: Failure) -> None:
-        """Ends the request of one row."""
+        """Ends the request of one row with an error."""
+        self._end(step, row, FinishReason.ERROR, failure)
+
+    def _end(self, step: RunningStep, row: int, reason: FinishReason, failure: Failure | None) -> None:
         slot = int(step.batch.slots[row])
-        self._table.end(slot, FinishReason.ERROR, failure)
+        self._table.end(slot, reason, failure)
         step.failed.append(slot)
         report_unused(self._table, step, row, NotRunReason.ERROR)
 

@@ -26,6 +26,22 @@ class FormLimitError(GrammarError):
     """The form asks for more work than it may; the message goes on after the field's name."""
 
 
+class NoTokenError(GrammarError):
+    """A dead end: no token can come next. Nobody is to blame for it but the request."""
+
+    def __init__(self, fields: tuple[str, ...] = (), num_masks: int = 0) -> None:
+        """fields: those that forbid what the form allows; empty: the form allows nothing by itself."""
+        super().__init__("no token can come next", num_masks)
+        self.fields = fields
+
+
+class FormEndError(GrammarError):
+    """The form may end here, and other fields of the request leave no other token: the output is complete."""
+
+    def __init__(self, num_masks: int = 0) -> None:
+        super().__init__("nothing but the end can come next", num_masks)
+
+
 class Automaton(Protocol):
     """One output, as far as it has come."""
 

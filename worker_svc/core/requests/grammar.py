@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from worker_svc.core.requests.guarded import GuardedAutomaton
 from worker_svc.core.requests.mask_work import MaskWork
 from worker_svc.core.requests.masks import INLINE, MaskedRow, MaskJob, MaskMaker, Masks
 from worker_svc.core.requests.reasoning import ReasoningGuard
+from worker_svc.core.requests.restricted import RestrictedAutomaton, Restriction
 
 I32 = NDArray[np.int32]
 NO_DRAFTS = np.empty(0, np.int32)
@@ -34,13 +35,16 @@ class Advance(NamedTuple):
 class GrammarTable:
     """The automata of slots whose output follows a form."""
 
-    def __init__(self, num_slots: int, vocab_size: int) -> None:
+    def __init__(self, num_slots: int, vocab_size: int, ends: Iterable[int] = ()) -> None:
+        """ends: tokens that forms allow where they may end."""
+        self._ends = tuple(ends)
         self.constrained = np.zeros(num_slots, np.bool_)
         """The next token of the slot has a mask: its output follows a form, whether the automaton is there or not, or
         its reasoning is about to be closed."""
         self.followed = np.zeros(num_slots, np.bool_)
         """The slot has an automaton that takes its tokens, whether it says anything about the next one or not."""
         self._automata: dict[int, Automaton] = {}
+        self._restrictions: dict[int, Restriction] = {}
         self._guards: dict[int, ReasoningGuard] = {}
         self._expected: set[int] = set()
         """Slots with a form."""
@@ -62,16 +66,25 @@ class GrammarTable:
 
     def put(self, slot: int, automaton: Automaton) -> None:
         """Takes the slot's automaton, which is ready, and has its first mask made."""
-        guard = self._guards.get(slot)
-        self._automata[slot] = automaton if guard is None else GuardedAutomaton(guard, automaton)
+        guard, restricted = self._guards.get(slot), self._restricted(slot, automaton)
+        assert restricted is not None
+        self._automata[slot] = restricted if guard is None else GuardedAutomaton(guard, restricted)
         self.work.begin(slot, automaton)
         self.make([slot])
+
+    def restrict(self, slot: int, restriction: Restriction) -> None:
+        """Other fields of the slot's request forbid tokens, whether there is a form or not. Ahead of `guard`."""
+        self._restrictions[slot] = restriction
+
+    def _restricted(self, slot: int, automaton: Automaton | None) -> Automaton | None:
+        restriction = self._restrictions.get(slot)
+        return automaton if restriction is None else RestrictedAutomaton(restriction, automaton, self._ends)
 
     def guard(self, slot: int, guard: ReasoningGuard) -> None:
         """The slot's reasoning is bounded, beside a form if one is expected."""
         self._guards[slot] = guard
         if slot not in self._expected:
-            self._automata[slot] = GuardedAutomaton(guard, None)
+            self._automata[slot] = GuardedAutomaton(guard, self._restricted(slot, None))
             self.followed[slot], self.constrained[slot] = True, guard.wants_mask
 
     def is_ready(self, slot: int) -> bool:
@@ -86,6 +99,7 @@ class GrammarTable:
             self.work.leave(slot, automaton)
         self._accounts.pop(slot, None)
         self._guards.pop(slot, None)
+        self._restrictions.pop(slot, None)
         self._expected.discard(slot)
         self.ahead.pop(slot, None)
         self.drop_masks(slot)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from worker_svc.core.requests.automaton import Automaton, GrammarError
+from worker_svc.core.requests.automaton import Automaton, GrammarError, NoTokenError
 
 I32 = NDArray[np.int32]
 U32 = NDArray[np.uint32]
@@ -63,7 +63,7 @@ class MaskJob:
             self.num_made, self.error = 0, GrammarError(str(error))
         has_token: NDArray[np.bool_] = np.asarray(self.bits[: self.num_made].any(axis=1))
         if not has_token.all():
-            self.num_made, self.error = int(np.argmin(has_token)), GrammarError("no token is allowed")
+            self.num_made, self.error = int(np.argmin(has_token)), NoTokenError()
         # A sampler need not cope with rows that have no token; nobody looks at what it makes of the rest.
         self.bits[self.num_made :] = ALL_ALLOWED
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from signalbox.grammar.token_rules import TokenRules
 
 NO_LOGPROBS = 255
 
@@ -46,16 +49,31 @@ class SamplingParams:
         """[n] `allowed_token_ids`."""
         return np.array(self.allowed_token_ids, np.int64)
 
+    @cached_property
+    def rules(self) -> TokenRules:
+        """What `allowed_token_ids` and `bad_token_sequences` leave to the output."""
+        return TokenRules(self.allowed_token_ids, self.bad_token_sequences)
+
+    @property
+    def forbids(self) -> bool:
+        """Some tokens may not come, at some places."""
+        return bool(self.rules) or (self.min_tokens > 0 and bool(self.stop_token_ids))
+
+    def forbidden(self, output: Sequence[int], place: int) -> set[int]:
+        """Tokens that may not come as output token `place`, after `output`, beside those outside of
+        `allowed_token_ids`."""
+        return self.rules.forbidden(output, self.stop_token_ids if place < self.min_tokens else frozenset())
+
     @property
     def adjusts(self) -> bool:
         """The logits are to be adjusted: penalties, bias, tokens that may not come, or stop tokens held back by
         min_tokens."""
         return (
-            (self.min_tokens > 0 and bool(self.stop_token_ids))
+            self.forbids
             or self.repetition_penalty != 1.0
             or self.frequency_penalty != 0.0
             or self.presence_penalty != 0.0
-            or bool(self.logit_bias or self.bad_token_sequences or self.allowed_token_ids)
+            or bool(self.logit_bias)
         )
 
 

@@ -56,13 +56,9 @@ def adjust_row(
         biased = {token: bias for token, bias in params.logit_bias.items() if 0 <= token < len(scores)}
         token_ids = np.fromiter(biased.keys(), np.int64, len(biased))
         scores[_indices(token_ids, scores)] += torch.tensor(list(biased.values())).to(scores)
-    forbidden = bad_tokens(params.bad_token_sequences, output)
-    if output_position < params.min_tokens:
-        forbidden |= params.stop_token_ids
     if params.allowed_token_ids:
-        # Nothing else may come in any case: what forbids all of them gives way.
-        forbidden = set() if forbidden.issuperset(params.allowed_token_ids) else forbidden
         keep_allowed(scores, params.allowed)
+    forbidden = params.forbidden(output.tolist(), output_position) if params.forbids else set()
     if forbidden:
         token_ids = np.array([token for token in forbidden if 0 <= token < len(scores)], np.int64)
         scores[_indices(token_ids, scores)] = -torch.inf
@@ -74,13 +70,6 @@ def keep_allowed(scores: torch.Tensor, allowed: NDArray[np.int64]) -> None:
     kept = scores[index]
     scores.fill_(-torch.inf)
     scores[index] = kept
-
-
-def bad_tokens(sequences: tuple[tuple[int, ...], ...], output: I32) -> set[int]:
-    """Tokens that would complete one of `sequences` behind `output` `[L]`."""
-    longest = max(map(len, sequences), default=1) - 1
-    tail = tuple(output[len(output) - min(longest, len(output)) :].tolist())
-    return {last for *before, last in sequences if tail[len(tail) - len(before) :] == tuple(before)}
 
 
 def _indices(token_ids: NDArray[np.integer], scores: torch.Tensor) -> torch.Tensor:
