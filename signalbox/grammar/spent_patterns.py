@@ -27,13 +27,10 @@ def without_spent_patterns(schema: Any, tokenizer: LLTokenizer) -> Any:
         for word, value in schema.items()
     }
     patterns, properties = found.get("patternProperties"), found.get("properties")
-    if found.get("additionalProperties") is False and _is_object(patterns) and _is_object(properties):
+    is_closed = found.get("additionalProperties") is False
+    if is_closed and isinstance(patterns, dict) and isinstance(properties, dict) and properties:
         _drop_spent(found, patterns, properties, tokenizer)
     return found
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict) and bool(value)
 
 
 def _drop_spent(
