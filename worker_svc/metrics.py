@@ -50,6 +50,7 @@ def read(
         "prepare": totals.prepare_us,
         "execute": totals.execute_us,
         "commit": totals.commit_us,
+        "masks": totals.masks_us,
     }
     yield counter(names.METRIC_WORKER_STEPS, "Steps run.", [({}, totals.num_steps)])
     yield counter(

@@ -661,16 +661,18 @@ class ModelRunnerOutput(_message.Message):
     def __init__(self, step_id: _Optional[int] = ..., exception_slots: _Optional[bytes] = ..., exception_counts: _Optional[bytes] = ..., decode_counts: _Optional[bytes] = ..., not_run_slots: _Optional[bytes] = ..., not_run_reasons: _Optional[bytes] = ..., finished_slots: _Optional[bytes] = ..., finished_reasons: _Optional[bytes] = ..., finished_counts: _Optional[bytes] = ..., sealed_slots: _Optional[bytes] = ..., sealed_indexes: _Optional[bytes] = ..., sealed_hashes: _Optional[bytes] = ..., num_decode_rows: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., draft_slots: _Optional[bytes] = ..., draft_limits: _Optional[bytes] = ..., timings: _Optional[_Union[StepTimings, _Mapping]] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., withdrawn_slots: _Optional[bytes] = ..., checkpoint_positions: _Optional[bytes] = ..., mask_slots: _Optional[bytes] = ..., mask_us: _Optional[bytes] = ...) -> None: ...
 
 class StepTimings(_message.Message):
-    __slots__ = ("queued_us", "prepare_us", "execute_us", "commit_us")
+    __slots__ = ("queued_us", "prepare_us", "execute_us", "commit_us", "masks_us")
     QUEUED_US_FIELD_NUMBER: _ClassVar[int]
     PREPARE_US_FIELD_NUMBER: _ClassVar[int]
     EXECUTE_US_FIELD_NUMBER: _ClassVar[int]
     COMMIT_US_FIELD_NUMBER: _ClassVar[int]
+    MASKS_US_FIELD_NUMBER: _ClassVar[int]
     queued_us: int
     prepare_us: int
     execute_us: int
     commit_us: int
-    def __init__(self, queued_us: _Optional[int] = ..., prepare_us: _Optional[int] = ..., execute_us: _Optional[int] = ..., commit_us: _Optional[int] = ...) -> None: ...
+    masks_us: int
+    def __init__(self, queued_us: _Optional[int] = ..., prepare_us: _Optional[int] = ..., execute_us: _Optional[int] = ..., commit_us: _Optional[int] = ..., masks_us: _Optional[int] = ...) -> None: ...
 
 class WorkerEvent(_message.Message):
     __slots__ = ("grammar_ready", "grammar_failed", "fence_ended", "frontend_lost", "alive", "draining", "leaving", "import_ready", "import_ended", "disk_news", "disk_loads_ended", "disk_stores_ended", "block_pull_ended")

@@ -24,8 +24,7 @@ from worker_svc.core.batch import ModelRunner
 from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.faults.isolation import check_alive
 from worker_svc.core.requests.masks import INLINE, MaskMaker
-from worker_svc.core.running_step import RunningStep
-from worker_svc.core.step import FrontendOutput, SideCopies, StepDelta, StepReport
+from worker_svc.core.step import FrontendOutput, SideCopies, StepDelta
 from worker_svc.core.steps_in_flight import StepsInFlight
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarCoordinator, GrammarResult
@@ -48,6 +47,7 @@ from worker_svc.steps.items import (
     Ordered,
     ReadUpTo,
 )
+from worker_svc.steps.mask_waits import MaskWaits
 from worker_svc.steps.misfit import Bounds, misfit_of_request, misfit_with
 from worker_svc.steps.results import StepResult, StepTotals
 from worker_svc.tracing import RunSpans
@@ -64,6 +64,8 @@ class _Times:
     arrived: float
     started: float
     prepared: float
+    masks_s: float
+    """Of it, what it has waited for masks so far."""
 
 
 class Copier(Protocol):
@@ -139,7 +141,8 @@ class StepEngine:
         self._bounds = Bounds.of(runner.info, core.table.num_slots, most_tokens)
         self._core, self._runner, self._info = core, runner, runner.info
         self._clock, self._copier = around.clock, around.copier
-        core.make_masks_with(around.masks)
+        self._masks = MaskWaits(around.masks, around.clock)
+        core.make_masks_with(self._masks)
         self._disk = around.disk
         self._in_flight = StepsInFlight(core.table, runner, around.copier.begin, self._begin_disk)
         self._times: deque[_Times] = deque()
@@ -249,9 +252,9 @@ class StepEngine:
     def finish(self) -> None:
         """Collects and commits the oldest step in flight, and says what came of it. Raises RunnerBrokenError and
         UnfitError."""
-        times, since = self._times.popleft(), self._running_since
+        times, since, waited_s = self._times.popleft(), self._running_since, self._masks.waited_s
         step, sampled, failed = self._in_flight.collect()
-        executed = self._clock()
+        executed, masks_s = self._clock(), self._masks.waited_s - waited_s
         report, outputs = self._core.commit(step, sampled, failed)
         self._handoffs.finished(report.step_id)
         message = delta.build_report(report)
@@ -260,16 +263,20 @@ class StepEngine:
         ran_from = max(times.prepared, since or 0.0)
         waited = times.started - times.arrived + ran_from - times.prepared
         message.timings.queued_us = int(waited * 1e6)
-        message.timings.prepare_us = int((times.prepared - times.started) * 1e6)
-        message.timings.execute_us = int((executed - ran_from) * 1e6)
+        message.timings.prepare_us = int((times.prepared - times.started - times.masks_s) * 1e6)
+        message.timings.execute_us = int(max(executed - ran_from - masks_s, 0.0) * 1e6)
         message.timings.commit_us = int((done - executed) * 1e6)
+        message.timings.masks_us = int((times.masks_s + masks_s) * 1e6)
         self._running_since = executed if self._in_flight else None
         is_own = times.delta.is_own
         if is_own:
             self._wishes += report.draft_limits
         self._tell.on_result(StepResult(message, outputs, is_own))
         self.totals.add(message.timings, is_own=is_own)
-        self._observe(step, times, report, done)
+        if self._core.drafting is not None:
+            self._core.drafting.take_duration(step, done - times.started - times.masks_s - masks_s)
+        if self._spans:
+            self._spans.stepped(times.delta, step, report, times.started, done)
         self._core.bad_streak.check()
         if self._times:
             self._tell.on_turn(self._times[0].delta.step_id)
@@ -320,6 +327,7 @@ class StepEngine:
             self._running_since = started
             self._tell.on_turn(changes.step_id)
         self._handoffs.leave_behind()
+        waited_s = self._masks.waited_s
         step = self._core.apply(changes)
         self._grammars.forget(changes.finished_slots)
         for prepared in self._handoffs.applied(changes):
@@ -327,18 +335,13 @@ class StepEngine:
         if not len(step.batch.slots) and not changes.is_skipped and not self._in_flight:
             self._core.wait_for_masks()
         self._in_flight.start(step)
-        self._times.append(_Times(changes, arrived.at, started, self._clock()))
+        masks_s = self._masks.waited_s - waited_s
+        self._times.append(_Times(changes, arrived.at, started, self._clock(), masks_s))
 
     def _misfit(self, changes: StepDelta) -> str | None:
         """Why a step does not fit what is here; None: it does."""
         misfit = misfit_with(changes, self._core.table)
         return misfit or misfit_with_handoffs(changes, self._core.table, self._core.handoffs)
-
-    def _observe(self, step: RunningStep, times: _Times, report: StepReport, done: float) -> None:
-        if self._core.drafting is not None:
-            self._core.drafting.take_duration(step, done - times.started)
-        if self._spans:
-            self._spans.stepped(times.delta, step, report, times.started, done)
 
     def _snapshot(self) -> scheduler_pb2.WorkerSnapshot | None:
         self.is_alone = False

@@ -29,6 +29,7 @@ class StepTotals:
     prepare_us: int = 0
     execute_us: int = 0
     commit_us: int = 0
+    masks_us: int = 0
 
     def add(self, timings: scheduler_pb2.StepTimings, *, is_own: bool) -> None:
         """Adds the timings of one more step."""
@@ -38,3 +39,4 @@ class StepTotals:
         self.prepare_us += timings.prepare_us
         self.execute_us += timings.execute_us
         self.commit_us += timings.commit_us
+        self.masks_us += timings.masks_us
