@@ -65,7 +65,7 @@ class _Times:
     started: float
     prepared: float
     masks_s: float
-    """Of it, what it has waited for masks so far."""
+    """Seconds of its preparation in which it waited for masks."""
 
 
 class Copier(Protocol):
