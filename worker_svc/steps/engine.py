@@ -47,7 +47,7 @@ from worker_svc.steps.items import (
     Ordered,
     ReadUpTo,
 )
-from worker_svc.steps.mask_waits import MaskWaits
+from worker_svc.steps.mask_pool import MaskWaits
 from worker_svc.steps.misfit import Bounds, misfit_of_request, misfit_with
 from worker_svc.steps.results import StepResult, StepTotals
 from worker_svc.tracing import RunSpans
