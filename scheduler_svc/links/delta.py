@@ -15,6 +15,7 @@ from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.step import Start, StepDecision, StepReport
 from scheduler_svc.links.disk import write_disk_orders
 from scheduler_svc.links.handoff_columns import build_import, parse_other, write_handoffs
+from scheduler_svc.links.mask_account import mask_account
 from scheduler_svc.links.pull_columns import write_pulls
 from signalbox.links.outbox import split
 from signalbox.protocol import columns
@@ -128,7 +129,7 @@ def build_new_request(request: Request, worker: Worker) -> scheduler_pb2.NewRequ
         max_tokens=int(worker.table.limit[request.slot]) - request.num_prompt_tokens,
         num_known_tokens=request.num_known_tokens,
         max_draft_tokens=int(worker.table.drafts[request.slot]),
-        account=int(worker.table.account[request.slot]),
+        account=mask_account(request),
         kind=generation_pb2.REQUEST_KIND_POOLING
         if request.is_pooling
         else generation_pb2.REQUEST_KIND_GENERATE,

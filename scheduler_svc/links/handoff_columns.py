@@ -8,6 +8,7 @@ from scheduler_svc.core.handoff.commit import Arrived
 from scheduler_svc.core.handoff.orders import HandoffOrders, ImportStart
 from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.liveness.evidence import Process
+from scheduler_svc.links.mask_account import mask_account
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks
 from signalbox.v1 import generation_pb2, scheduler_pb2
@@ -62,7 +63,7 @@ def build_import(handoff: Handoff) -> scheduler_pb2.NewRequestData:
             address=source.address,
         ),
         leg=handoff.leg,
-        account=int(target.table.account[handoff.target_slot]),
+        account=mask_account(request),
     )
 
 
