@@ -119,8 +119,13 @@ def _make_exporter(protocol: str) -> SpanExporter:
 
 def _reach_this_machine_directly() -> None:
     """Adds loopback to the hosts that exporters reach without the machine's proxy; a collector elsewhere may be behind
-    it."""
-    for name in NO_PROXY:
+    it. A lone `*` stays alone, as it means all hosts only then; gRPC does not know it."""
+    names: tuple[str, ...] = NO_PROXY
+    if (os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")).strip() == "*":
+        os.environ["no_proxy"] = "*"
+        os.environ.setdefault("no_grpc_proxy", "*")
+        names = NO_PROXY[1:]
+    for name in names:
         hosts = os.environ.get(name) or os.environ.get(name.upper())
         if name == NO_PROXY[0] or name in os.environ:
             os.environ[name] = ",".join(filter(None, (hosts, *LOOPBACK)))

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.request import proxy_bypass
 
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
@@ -80,7 +81,7 @@ def test_over_grpc(receiver: Receiver) -> None:
     assert named(receiver, "over grpc").links == [(f"{7:032x}", f"{9:016x}")]
 
 
-@pytest.mark.parametrize("outside", ["", "collector.example"])
+@pytest.mark.parametrize("outside", ["", "collector.example", " *"])
 def test_a_collector_on_this_machine_is_not_dialled_through_the_machine_s_proxy(
     over_http: str, receiver: Receiver, outside: str
 ) -> None:
@@ -96,3 +97,12 @@ def test_a_collector_on_this_machine_is_not_dialled_through_the_machine_s_proxy(
         assert send(f"http past a proxy {outside}").num_exported == 1
     for transport in ("grpc", "http"):
         assert named(receiver, f"{transport} past a proxy {outside}").links
+
+
+@pytest.mark.parametrize("name", ["no_proxy", "NO_PROXY"])
+def test_a_machine_that_reaches_all_hosts_directly_still_does(receiver: Receiver, name: str) -> None:
+    """`*` means all hosts only where nothing stands beside it."""
+    proxies = {"http_proxy": "http://127.0.0.1:9", "no_proxy": ""} | {name: "*"}
+    with environment(OTEL_EXPORTER_OTLP_ENDPOINT=receiver.endpoint, **proxies):
+        assert send(f"directly, by {name}").num_exported == 1
+        assert proxy_bypass("collector.example")

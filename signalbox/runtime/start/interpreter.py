@@ -15,8 +15,9 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")
 
 def module_command(module: str, *arguments: str) -> list[str]:
     """A command that runs a module of ours, or an installed one, in a process of its own: with `-P`, unless this
-    process runs from a checkout by standing in it, which its child then has to do, too."""
-    safe = [] if ROOT in sys.path and _working_directory() == ROOT else ["-P"]
+    process runs from a checkout by standing in it, which its child then has to do, too. `python -c` and a prompt put an
+    empty name on the path for the working directory."""
+    safe = [] if {ROOT, ""} & set(sys.path) and _working_directory() == ROOT else ["-P"]
     return [sys.executable, *safe, "-m", module, *arguments]
 
 

@@ -36,6 +36,15 @@ def test_a_child_leaves_the_working_directory_out_but_where_that_is_our_checkout
     assert done.stdout.strip() == command
 
 
+@pytest.mark.fresh
+def test_a_child_of_python_c_in_a_checkout_stands_in_it_too() -> None:
+    """The path has an empty name for the working directory then. `-S`: no installed package is on it."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", ASK], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "-m scheduler_svc a"
+
+
 def test_a_working_directory_that_was_removed_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
