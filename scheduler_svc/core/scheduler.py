@@ -41,6 +41,9 @@ from scheduler_svc.core.step.report import first_tokens, read_report
 from scheduler_svc.core.step.step import StepDecision, StepReport
 from signalbox.protocol.enums import WorkerReach
 
+FREED_NAMES = 1 << 15
+"""Names of content that are freed in one tick, by what is left over of all pools together."""
+
 
 class Scheduler:
     """All state of one scheduler process. `now` is any clock that only rises, in seconds."""
@@ -364,7 +367,7 @@ class Scheduler:
         self.queues.deadlines.now = now
         self.safe_mode.look(now)
         self._suspend(now)
-        self._gone = [pool for pool in self._gone if pool.free_some()]
+        self._free_some()
 
     def reset_prefix_cache(self) -> int:
         """Forgets all cached content of all workers, host tiers too; returns the number of blocks that had some."""
@@ -385,6 +388,15 @@ class Scheduler:
         for tier in worker.tiers:
             tier.pool.retire()
             self._gone.append(tier.pool)
+
+    def _free_some(self) -> None:
+        """Frees names of pools that are gone or were reset, of all pools together some FREED_NAMES."""
+        num_freed = 0
+        while self._gone and num_freed < FREED_NAMES:
+            freed = self._gone[-1].free_some()
+            num_freed += freed
+            if not freed:
+                self._gone.pop()
 
     def _queue_of(self, worker: Worker) -> WaitingQueue:
         return self.queues.of(worker.info.model)

@@ -334,13 +334,14 @@ class BlockPool:
 
     def retire(self) -> None:
         """The pool is gone, or all content is: what names it is freed by `free_some`."""
-        self._retired += shards_of(self._block_of)
+        self._retired += filter(None, shards_of(self._block_of))
         self._block_of = make_content_map(self.num_blocks)
 
-    def free_some(self) -> bool:
-        """Frees some of what `retire` has left; to be called a few times a second. False: nothing is left."""
+    def free_some(self) -> int:
+        """Frees some of the names that `retire` has left; returns how many. 0: nothing was left."""
+        num_freed = sum(map(len, self._retired[-FREED_SHARDS:]))
         del self._retired[-FREED_SHARDS:]
-        return bool(self._retired)
+        return num_freed
 
     # -- checks --
 

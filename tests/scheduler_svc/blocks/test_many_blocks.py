@@ -13,9 +13,11 @@ from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool, BlockRin
 from scheduler_svc.core.blocks.content_map import SHARD_BLOCKS, ShardedMap, make_content_map, shards_of
 from scheduler_svc.core.blocks.pieces import Pieces
 from scheduler_svc.core.blocks.window_pool import WindowPool
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.scheduler import FREED_NAMES, Scheduler
 from scheduler_svc.idle_check import IdleCheck
 from tests.loop_watch.watch import LIMIT_S
-from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, run_step
+from tests.scheduler_svc.harness import WORKER, make_info, make_request, make_scheduler, run_step
 
 MANY = SHARD_BLOCKS + 5
 MILLIONS = 4_000_000
@@ -80,6 +82,22 @@ def test_a_large_pool_goes_through_its_life(make: type[BlockPool]) -> None:
         pass
     pool.vacate()
     pool.check_integrity([])
+
+
+def test_a_tick_frees_no_more_for_many_pools_than_for_one() -> None:
+    """All pools are reset at once; what names their content is freed in as many ticks as it takes."""
+    scheduler = Scheduler(SchedulerConfig(), 1, 0.0)
+    for number in range(4):
+        info = make_info(worker_id=f"w{number}", instance=f"i{number}", num_blocks=FREED_NAMES)
+        fill(scheduler.attach_worker(info, None, 0.0).pool, FREED_NAMES)
+    pools = [worker.pool for worker in scheduler.workers.values()]
+    assert scheduler.reset_prefix_cache() == 4 * FREED_NAMES
+    left = []
+    for _ in range(6):
+        left.append(sum(len(shard) for pool in pools for shard in pool._retired))
+        scheduler.tick(0.0)
+    assert left == [number * FREED_NAMES for number in (4, 3, 2, 1, 0, 0)]
+    assert not scheduler._gone
 
 
 @pytest.mark.parametrize(
