@@ -351,6 +351,10 @@ class StepLoop:
         workers = [concerned] if concerned is not None else list(self._workers)
         if concerned is not None and self.core.may_place:
             workers += [other for other in self._workers if not self.core.workers[other].records]
+        self._send_all(workers)
+
+    def _send_all(self, workers: Iterable[str]) -> None:
+        """Sends the steps of these workers and of those that they pull from, then what frontends have to know."""
         self._send_steps(self.core.handoffs.pulls.with_woken(workers))
         self._tell_notices()
         if self.core.num_removed != self._num_removed:
@@ -390,8 +394,7 @@ class StepLoop:
     def _go_on(self) -> None:
         """It is the turn of those that were put off."""
         workers, self._put_off = list(self._put_off), {}
-        self._send_steps(workers)
-        self._tell_notices()
+        self._send_all(workers)
 
     def _lose_more(self) -> None:
         """More requests are lost than are called so in one go."""
