@@ -38,6 +38,13 @@ class HalfCloseProtocol(HttpToolsProtocol):
 
     _looking: asyncio.TimerHandle | None = None
     _asked_s = 0.0
+    _below: object = None
+    """The transport of the socket where TLS has one of its own above it."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """TLS names the transport below no more when the connection is lost."""
+        super().connection_made(transport)
+        self._below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """True: the connection stays open until the request that is here in full has its answer."""
@@ -59,8 +66,9 @@ class HalfCloseProtocol(HttpToolsProtocol):
             self._looking.cancel()
         super().connection_lost(exc)
         self.cycle = self.parser = None  # type: ignore[assignment]
-        if hasattr(self.transport, "_read_ready_cb"):  # asyncio's own refers to itself by it
-            self.transport._read_ready_cb = None
+        for transport in (self.transport, self._below):
+            if hasattr(transport, "_read_ready_cb"):  # asyncio's own refers to itself by it
+                transport._read_ready_cb = None
 
     def _ask(self) -> None:
         """Writes something that clients skip, if something may be written now."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
 import socket
 import ssl
+from asyncio.selector_events import _SelectorSocketTransport
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -165,3 +167,24 @@ async def test_half_a_pair_is_refused(certificates: Certificates, model_director
     with pytest.raises(StartupError, match=r"--public-tls-cert .*worker\.key"):
         worker_key = certificates.files(Role.WORKER)[1]
         Frontend(FrontendSettings(model=model_directory, public_tls_cert=cert, public_tls_key=worker_key))
+
+
+async def test_a_connection_that_ended_is_freed_without_a_collection(
+    start: Start, certificates: Certificates
+) -> None:
+    """Also the transport of its socket, which stands below that of TLS."""
+    frontend = await start(*certificates.files(Role.FRONTEND)[:2])
+    gc.collect()
+    gc.disable()
+    try:
+        before = num_transports()
+        for _ in range(3):
+            await asyncio.to_thread(serial_at, frontend.http_port, believing(certificates))
+        await until(lambda: num_transports() <= before)
+    finally:
+        gc.enable()
+
+
+def num_transports() -> int:
+    """How many sockets of the event loop are in memory, open or not."""
+    return sum(type(each) is _SelectorSocketTransport for each in gc.get_objects())
