@@ -6,9 +6,10 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from ipaddress import ip_network
+from ipaddress import IPv6Network, ip_network
 from pathlib import Path
 
+from frontend_svc.guard.addresses import CLIENT_PREFIX, Network
 from frontend_svc.guard.packet_filter import MAX_CLIENTS
 
 log = logging.getLogger(__name__)
@@ -34,21 +35,28 @@ class BanFile:
         except OSError as error:
             log.warning("the bans cannot be left in %s: %s", self.path, error)
 
-    def read(self, wall_s: float, longest_s: float) -> dict[str, float]:
-        """Seconds for which each client stays banned, longest_s at most: a clock that was set back makes none last
-        longer. Empty when there is no file, or none of ours."""
+    def take(self, wall_s: float, longest_s: float) -> dict[str, float]:
+        """Reads and removes the file: no later process meets it again. Returns the seconds for which each client stays
+        banned, longest_s at most: a clock that was set back makes none last longer. Empty when there is no file, or
+        none of ours."""
         try:
             with self.path.open("rb") as file:
-                untils = json.loads(file.read(MAX_BYTES))
-            left_s = {str(ip_network(client)): float(until) - wall_s for client, until in untils.items()}
+                text = file.read(MAX_BYTES)
+            self.path.unlink()
+            untils = {ip_network(client): float(until) for client, until in json.loads(text).items()}
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             log.warning("the bans in %s cannot be read: %s", self.path, error)
             return {}
-        # No network, and no address but a /64 of IPv6, is one that was written here.
+        left_s = {str(each): until - wall_s for each, until in untils.items() if _is_client(each)}
         return {
             client.removesuffix("/32"): min(seconds, longest_s)
             for client, seconds in list(left_s.items())[-MAX_CLIENTS:]
             if seconds > 0
         }
+
+
+def _is_client(network: Network) -> bool:
+    """Whether it is as wide as one client: a wider one, such as 0.0.0.0/0, was not written here."""
+    return network.prefixlen == (CLIENT_PREFIX if isinstance(network, IPv6Network) else 32)

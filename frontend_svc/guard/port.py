@@ -35,8 +35,16 @@ class Port:
         self._next_mark_s = 0.0
 
     def begin(self, now: float) -> None:
-        """Bans whom the process before this one had banned. The port listens already."""
-        left_s = self._bans.read(time.time(), BAN_S) if self._bans is not None else {}
+        """Bans whom the process before this one had banned. The port listens already. Bans are not worth a start: what
+        fails is logged."""
+        try:
+            if self._bans is not None:
+                self._take_bans(self._bans, now)
+        except Exception:
+            log.exception("the bans of the process before could not be taken over")
+
+    def _take_bans(self, bans: BanFile, now: float) -> None:
+        left_s = bans.take(time.time(), BAN_S)
         if left_s:
             log.warning("%d clients that filled the memory of the process before stay out", len(left_s))
             self._shedding.ban(left_s, now)
