@@ -105,6 +105,9 @@ class GrammarPreparation:
         except GrammarError as error:
             message = f"the earlier output does not follow {FIELD}: {error}"
             return Prepared(slot, ref, None, Failure("InvalidRequestError", message, FIELD))
+        except TimeoutError as error:  # the machine is too busy: as a frontend has it, a later try may do
+            message = f"{FIELD} could not be prepared: {error}"
+            return Prepared(slot, ref, None, Failure("ResourceExhaustedError", message, FIELD))
         except Exception as error:  # whatever it is: the request must end
             logger.exception("no grammar could be made for request %s", ref.request_id)
             message = f"{FIELD} could not be prepared: {type(error).__name__}: {error}"

@@ -207,7 +207,11 @@ def test_a_form_that_cannot_be_compiled_ends_its_request_at_once(
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(FormError("is odd"), "InvalidRequestError"), (RuntimeError("the process is gone"), "InternalError")],
+    [
+        (FormError("is odd"), "InvalidRequestError"),
+        (TimeoutError("the machine is too busy"), "ResourceExhaustedError"),
+        (RuntimeError("the process is gone"), "InternalError"),
+    ],
 )
 def test_whatever_the_compiler_raises_ends_the_request(make: Make, error: Exception, code: str) -> None:
     bench = make(GrammarPreparation(Broken(error)))
