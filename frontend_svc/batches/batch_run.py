@@ -14,12 +14,13 @@ import orjson
 
 from frontend_svc.batches.batch import Batch, BatchStatus
 from frontend_svc.batches.batch_store import ERRORS, INPUT, OUTPUT, BatchLease
+from frontend_svc.batches.disk import is_full
 from frontend_svc.batches.file_store import FileStore, StoredFile
 from frontend_svc.batches.ids import result_id
 from frontend_svc.batches.input_lines import InputLine, LineReader, validate
 from frontend_svc.batches.journal import Journal, make_entry
 from frontend_svc.batches.journal_writer import RETRY_S, JournalWriter
-from frontend_svc.batches.places import Places
+from frontend_svc.batches.places import Place, Places
 from frontend_svc.batches.threads import in_thread
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,11 @@ class BatchRun:
         self._files, self._execute, self._places = files, execute, places
         self._limits, self._check_room, self._now = limits, check_room, now
         self._looked = asyncio.Event()
+        self.lacks_room = False
+        """Its results have no room, for its tenant or for all: it waits, and keeps no place from others (FB7)."""
+        self._is_ending = False
+        self._answered: set[Place] = set()
+        """Places of lines whose answers wait to be written."""
 
     @property
     def tenant(self) -> str:
@@ -119,9 +125,21 @@ class BatchRun:
 
     async def _open_journal(self) -> Journal:
         def read() -> Journal:
-            return Journal(self._folder, self._batch.num_lines, self._check_room)
+            return Journal(self._folder, self._batch.num_lines, self._check_its_room)
 
-        return await self._persist(read, "read the results")
+        return await self._persist(read, "open the results", waits_for=is_full)
+
+    def _check_its_room(self) -> None:
+        """Raises OSError if its results have no room. A batch that ends may tell the rest of its lines in any case: its
+        input, which is as large, goes when it has ended, and nobody else could make room for it."""
+        if self._is_ending:
+            return
+        try:
+            self._check_room()
+        except OSError:
+            self.lacks_room = True
+            raise
+        self.lacks_room = False
 
     # -- validating --
 
@@ -157,6 +175,9 @@ class BatchRun:
                 if (end := await self._find_end()) is not None:
                     break
                 self._note_progress(journal)
+                if self.lacks_room:
+                    for place in self._answered:
+                        place.release()
                 looking = asyncio.create_task(self._looked.wait())
                 await asyncio.wait([lines, looking], timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
                 looking.cancel()
@@ -189,9 +210,10 @@ class BatchRun:
                     if not lines:
                         break
                     for line in lines:
+                        while self.lacks_room:  # nothing is asked whose answer could not be kept
+                            await asyncio.sleep(RETRY_S)
                         await self._places.acquire()
-                        task = running.create_task(self._serve(line, writer))
-                        task.add_done_callback(lambda _: self._places.release())
+                        running.create_task(self._serve(line, writer, Place(self._places)))
         finally:
             reader.close()
         if unread is not None:
@@ -201,7 +223,15 @@ class BatchRun:
         path, limit = self._folder / INPUT, self._limits.max_line_bytes
         return LineReader(path, self._batch.endpoint, journal.done, limit)
 
-    async def _serve(self, line: InputLine, writer: JournalWriter) -> None:
+    async def _serve(self, line: InputLine, writer: JournalWriter, place: Place) -> None:
+        """Answers one line, and gives its place back."""
+        try:
+            await self._answer(line, writer, place)
+        finally:
+            self._answered.discard(place)
+            place.release()
+
+    async def _answer(self, line: InputLine, writer: JournalWriter, place: Place) -> None:
         """Asks until there is an answer that trying again would not change."""
         answer = await self._execute(self._batch, line.body)
         while answer.retry_s is not None:
@@ -213,6 +243,7 @@ class BatchRun:
             "body": orjson.Fragment(answer.body),
         }
         is_output = answer.status == HTTPStatus.OK
+        self._answered.add(place)
         await writer.write(
             make_entry(
                 self._batch.id,
@@ -231,6 +262,7 @@ class BatchRun:
 
     async def _finish(self, journal: Journal, writer: JournalWriter, end: BatchStatus) -> None:
         """Every line that was not answered is told as an error; then the files become files of the client."""
+        self._is_ending = True
         steps = {BatchStatus.CANCELLED: BatchStatus.CANCELLING}
         await self._come_to(steps.get(end, BatchStatus.FINALIZING))
         await writer.drain()
@@ -311,11 +343,15 @@ class BatchRun:
         except OSError as error:
             log.warning("%s cannot save how far it is: %s", self._batch.id, error.strerror)
 
-    async def _persist(self, work: Callable[[], T], what: str) -> T:
-        """Tries until the disk lets it."""
+    async def _persist(
+        self, work: Callable[[], T], what: str, waits_for: Callable[[OSError], bool] = lambda _: True
+    ) -> T:
+        """Tries until the disk lets it. Raises an OSError that is not to be waited for."""
         while True:
             try:
                 return await in_thread(work)
             except OSError as error:
+                if not waits_for(error):
+                    raise
                 log.warning("%s cannot %s: %s", self._batch.id, what, error.strerror)
                 await asyncio.sleep(RETRY_S)

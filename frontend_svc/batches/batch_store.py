@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,11 +104,16 @@ class BatchStore:
         except OSError as error:
             raise disk_error(error) from None
 
-    def take(self, skip: set[str], most: int, running: Mapping[str, int]) -> list[BatchLease]:
-        """Locks up to `most` batches that nobody works on, but for those in `skip`, to which it adds what has ended.
-        Tenants take turns: whoever has the fewest of `running` and these is next, with the oldest of theirs."""
+    def take(
+        self, skip: set[str], most: int, running: Mapping[str, int], resting: Set[str] = frozenset()
+    ) -> list[BatchLease]:
+        """Locks up to `most` batches that nobody works on, but for those in `skip`, to which it adds what has ended,
+        and those of tenants in `resting`. Tenants take turns: whoever has the fewest of `running` and these is next,
+        with the oldest of theirs."""
         leases: list[BatchLease] = []
         num_running, queues = Counter(running), self._by_tenant(skip)
+        for tenant in resting & queues.keys():
+            del queues[tenant]
         while queues and len(leases) < most:
             tenant = min(queues, key=lambda name: (num_running[name], queues[name][0]))
             batch_id = queues[tenant].popleft()

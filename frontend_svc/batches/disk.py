@@ -52,9 +52,14 @@ def share(source: Path, target: Path) -> None:
         part.replace(target)
 
 
+def is_full(error: OSError) -> bool:
+    """Whether there is no room, which others may make."""
+    return error.errno in _FULL
+
+
 def disk_error(error: OSError) -> SignalboxError:
     """What a client is told of a disk that failed: nothing of its paths."""
-    if error.errno in _FULL:
+    if is_full(error):
         return UnavailableError("the disk for files is full")
     return UnavailableError(f"the disk for files failed: {error.strerror}")
 

@@ -15,8 +15,7 @@ RETRY_S = 2.0
 
 
 class JournalWriter:
-    """Writes to one journal. A disk that is full makes those wait who write: nothing is lost, and no further lines
-    begin, as a line keeps its place until its answer is written."""
+    """Writes to one journal. A disk that is full makes those wait who write: nothing is lost."""
 
     def __init__(self, journal: Journal, name: str) -> None:
         self._journal, self._name = journal, name

@@ -41,3 +41,16 @@ class Places:
         if self._num_taken < self._most_beside:
             return True
         return self._num_taken < self._most and not self._is_busy()
+
+
+class Place:
+    """A place that was taken: it is given back once, however often it is released."""
+
+    def __init__(self, places: Places) -> None:
+        self._places: Places | None = places
+
+    def release(self) -> None:
+        """Gives it back, unless that was done."""
+        places, self._places = self._places, None
+        if places is not None:
+            places.release()

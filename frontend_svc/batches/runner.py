@@ -88,14 +88,17 @@ class BatchRunner:
                     await self._news.wait()
 
     async def _take(self) -> None:
-        most = MAX_RUNNING - len(self._running)
+        without_room = {run.tenant for run in self._running.values() if run.lacks_room}
+        most = MAX_RUNNING - sum(not run.lacks_room for run in self._running.values())
         if most <= 0:
             return
         running = set(self._running)
         resting = self._troubles.resting(time.monotonic())
         skip = self._ended | running | resting
         of_tenants = Counter(run.tenant for run in self._running.values())
-        taking = asyncio.create_task(asyncio.to_thread(self._batches.take, skip, most, of_tenants))
+        taking = asyncio.create_task(
+            asyncio.to_thread(self._batches.take, skip, most, of_tenants, without_room)
+        )
         try:
             leases = await asyncio.shield(taking)
         except asyncio.CancelledError:

@@ -66,6 +66,7 @@ async def test_a_full_disk_makes_a_batch_wait(
         (batch_run, "validate", 0, errno.EMFILE),
         (batch_run, "validate", 0, errno.ENOENT),
         (batch_run, "LineReader", 0, errno.ENOENT),
+        (batch_run, "Journal", 0, errno.EIO),
         (LineReader, "read", 1, errno.EIO),
     ],
 )
@@ -130,6 +131,22 @@ async def test_an_input_that_stays_out_of_reach_fails_its_batch_in_the_end(
     results = await read_results(client, batch.output_file_id)
     assert 0 < len(results) == batch.request_counts.completed < 100
     assert set(names(results)) < set(all_names(100))
+
+
+async def test_results_that_stay_out_of_reach_fail_their_batch_in_the_end(
+    client: openai.AsyncOpenAI, cluster: Cluster, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has answered by then cannot be served; a batch that waits for ever would keep a place and its input."""
+    monkeypatch.setattr(troubles, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(runner, "PATIENCE_S", 0.3)
+
+    def failing(*given: Any) -> Any:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(batch_run, "Journal", failing)
+    cluster.serve(lambda _: tokenizer.fast.encode(" jumps").ids, 1)
+    batch = await until_end(client, (await make_batch(client, make_lines(5))).id)
+    assert (batch.status, batch.errors.data[0].code) == ("failed", "input_unreadable")
 
 
 def test_troubles_end_and_begin_anew_with_progress(monkeypatch: pytest.MonkeyPatch) -> None:

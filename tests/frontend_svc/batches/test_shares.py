@@ -81,6 +81,60 @@ async def test_batches_of_a_tenant_that_has_its_share_wait_alone(
         assert (await until_end(acme, stuck.id)).request_counts.completed == 20
 
 
+@pytest.mark.parametrize(("num_batches", "num_lines"), [(1, 300), (8, 20)], ids=["lines", "batches"])
+async def test_what_waits_for_room_keeps_no_place_from_others(
+    start: Start,
+    ring: KeyRing,
+    cluster: Cluster,
+    tokenizer: Tokenizer,
+    folder: Path,
+    num_batches: int,
+    num_lines: int,
+) -> None:
+    """More lines than run at once, and as many batches."""
+    cluster.serve(lambda _: tokenizer.fast.encode(" jumps").ids, 1)
+    lines = make_lines(num_lines)
+    frontend = await start(files_dir=folder, files_max_bytes=200_000)
+    async with (
+        sdk_of(frontend, ring.keys["acme"].text) as acme,
+        sdk_of(frontend, ring.keys["other"].text) as other,
+    ):
+        await acme.files.create(file=b"x" * (99_900 - len(lines)), purpose="user_data")
+        source = await acme.files.create(file=("in.jsonl", lines), purpose="batch")
+        for _ in range(num_batches):
+            await acme.batches.create(
+                input_file_id=source.id, endpoint="/v1/completions", completion_window="24h"
+            )
+        theirs = await make_batch(other, make_lines(20))
+        assert (await until_end(other, theirs.id)).request_counts.completed == 20
+
+
+async def test_a_batch_without_room_can_be_cancelled(
+    start: Start,
+    ring: KeyRing,
+    cluster: Cluster,
+    tokenizer: Tokenizer,
+    folder: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its input takes the room that its results lack, and goes when it has ended."""
+    cluster.serve(lambda _: tokenizer.fast.encode(" jumps").ids, 1)
+    lines = make_lines(200)
+    frontend = await start(files_dir=folder, files_max_bytes=2 * (len(lines) + 5000))
+    async with sdk_of(frontend, ring.keys["acme"].text) as acme:
+        source = await acme.files.create(file=("in.jsonl", lines), purpose="batch")
+        batch = await acme.batches.create(
+            input_file_id=source.id, endpoint="/v1/completions", completion_window="24h"
+        )
+        await until(lambda: f"{batch.id} waits for its disk" in caplog.text)
+        await acme.files.delete(source.id)
+        await acme.batches.cancel(batch.id)
+        ended = await until_end(acme, batch.id)
+        counts = ended.request_counts
+        assert ended.status == "cancelled"
+        assert counts.completed + counts.failed == 200 and counts.failed > 0
+
+
 async def test_uploads_of_one_tenant_leave_places_to_others(
     start: Start, ring: KeyRing, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
