@@ -151,6 +151,7 @@ class Worker:
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._transfers is not None:
                 await self._transfers.close()
+            await asyncio.to_thread(self._steps.close_masks)
 
     async def _leave(self, server: rpc.Server) -> None:
         """Runs what has arrived, says that there is nothing more to come, and has it read."""

@@ -53,6 +53,11 @@ class StepsInFlight:
         return len(self._flights)
 
     @property
+    def has_rows(self) -> bool:
+        """A step in flight runs something."""
+        return any(len(flight.step.batch.slots) for flight in self._flights)
+
+    @property
     def is_full(self) -> bool:
         """No step may be started before the oldest has been collected."""
         flights = self._flights

@@ -332,7 +332,7 @@ class StepEngine:
         self._grammars.forget(changes.finished_slots)
         for prepared in self._handoffs.applied(changes):
             self._grammars.take(prepared)
-        if not len(step.batch.slots) and not changes.is_skipped and not self._in_flight:
+        if not len(step.batch.slots) and not changes.is_skipped and not self._in_flight.has_rows:
             self._core.wait_for_masks()
         self._in_flight.start(step)
         masks_s = self._masks.waited_s - waited_s

@@ -93,6 +93,10 @@ class StepLoop(StepInbox):
         self._masks.close()
         self._copier.close(timeout_s)
 
+    def close_masks(self) -> None:
+        """Makes no more masks, also where the thread of the steps does not end. Blocks while one is being made."""
+        self._masks.close()
+
     def _run(self) -> None:
         engine = self._engine
         try:

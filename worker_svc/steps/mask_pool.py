@@ -16,6 +16,8 @@ GRACE_S = 0.02
 that the limits allow takes as long, but not every step can wait so long."""
 GRACE_SHARE = 0.1
 """Most of the time that goes to such waits, however many masks are late: so much longer steps become at most."""
+CLOSE_S = 5.0
+"""Longest that an end waits for the masks that are being made."""
 PACE_S = 0.01
 """Longest that an empty step lasts while masks are being made: as long as a short step with rows."""
 
@@ -62,7 +64,7 @@ class MaskQueue:
 
 
 class MaskPool:
-    """A `MaskMaker` of some threads, which end with the process. The library lets other threads run while it makes a
+    """A `MaskMaker` of some threads. The library lets other threads run while it makes a
     mask. Masks that a step waits for are made first, and one thread makes no others if there are two or more."""
 
     def __init__(
@@ -77,9 +79,11 @@ class MaskPool:
         self._wanted: Sequence[MaskJob] = ()
         """What the step thread waits for."""
         self._wants_all = False
+        self._threads: list[threading.Thread] = []
         self._clock, self._grace = clock, Grace(clock())
         for number in range(num_threads):
-            threading.Thread(target=self._run, name=f"masks-{number}", daemon=True).start()
+            self._threads.append(threading.Thread(target=self._run, name=f"masks-{number}", daemon=True))
+            self._threads[-1].start()
 
     def begin(self, jobs: Sequence[MaskJob]) -> None:
         """As `MaskMaker.begin`."""
@@ -99,10 +103,14 @@ class MaskPool:
         self._wait(jobs, PACE_S, wants_all=False)
 
     def close(self) -> None:
-        """Drops what has not begun."""
+        """Drops what has not begun, and waits for the rest: the library must not return to an interpreter that has
+        ended. May be called again."""
         with self._work:
             self._is_closed = True
             self._work.notify_all()
+        until = time.monotonic() + CLOSE_S
+        for thread in self._threads:
+            thread.join(max(until - time.monotonic(), 0.0))
 
     # -- inside --
 
@@ -118,9 +126,12 @@ class MaskPool:
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
-            before = time.thread_time()
-            job.run()
-            job.seconds = time.thread_time() - before
+            try:
+                job.run()
+            except (
+                BaseException
+            ) as error:  # a panic of the library: this request fails, and the thread goes on
+                job.fail(error)
             self._end(job)
 
     def _next(self) -> MaskJob | None:

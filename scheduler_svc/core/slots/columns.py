@@ -60,6 +60,10 @@ class SlotColumns:
         slot is used again."""
         self.is_spoilt = np.zeros(num_slots, np.bool_)
         """It has read blocks that have turned out to be wrong since it last started."""
+        self.sat_out = np.zeros(num_slots, np.bool_)
+        """Its last row made no token, as its mask was late (G6) or its step was skipped: its next may make none."""
+        self.some_sat_out = False
+        """False: `sat_out` is of nobody, but where drafts are counted."""
         self.num_blocks = np.zeros(num_slots, np.int64)
         self.blocks = np.zeros((num_slots, max_blocks), np.int32)
         self.generations = np.zeros((num_slots, max_blocks), np.uint32)
@@ -95,6 +99,7 @@ class SlotColumns:
         self.account[slot] = account.index if account is not None else 0
         self.started_at[slot] = self.num_found[slot] = 0
         self.num_blocks[slot] = 0
+        self.sat_out[slot] = False
         self.trigger[slot] = NEVER
 
     # -- blocks --

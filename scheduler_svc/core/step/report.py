@@ -114,9 +114,13 @@ def _count(worker: Worker, record: StepRecord, report: StepReport) -> int:
         table.num_output[record.decode_slots] += counts
         table.bound[record.decode_slots] += counts - record.advance[record.decode_slots]
         produced = int(counts.sum())
+        table.sat_out[record.decode_slots] = counts == 0
     else:
         rows = record.advance > 0
         table.num_output += rows
+        if table.some_sat_out:
+            table.sat_out &= ~rows
+            table.some_sat_out = bool(table.sat_out.any())
         if record.has_drafts:
             table.bound -= record.advance - rows
     for chunk in record.chunks:
@@ -127,6 +131,8 @@ def _count(worker: Worker, record: StepRecord, report: StepReport) -> int:
         difference = report.exception_counts - 1
         table.num_output[report.exception_slots] += difference
         table.bound[report.exception_slots] += difference
+        table.sat_out[report.exception_slots] = report.exception_counts == 0
+        table.some_sat_out = True
         produced += int(difference.sum())
     worker.stats.num_output_tokens += produced
     return produced

@@ -11,8 +11,8 @@ from scheduler_svc.core.step.step import Slots
 
 
 def certain_to_end(worker: Worker) -> Slots:
-    """Slots that reach their limit within the steps in flight: each decode row makes one token at least, or sits
-    the step out for once (G6), and a pooling request ends with its final chunk."""
+    """Slots that reach their limit within the steps in flight: each decode row makes one token at least, and a pooling
+    request ends with its final chunk. One whose last row sat out (G6) may do so any number of times."""
     table = worker.table
     in_flight = np.zeros(table.num_slots, np.int64)
     for record in worker.records:
@@ -24,7 +24,7 @@ def certain_to_end(worker: Worker) -> Slots:
     ends = table.num_prompt + table.num_output + in_flight >= table.limit
     # Of the slots that prefill, only pooling ones have their final chunk in flight: the others decode by now.
     prefills = (table.state == SlotState.PREFILL) & (in_flight > 0)
-    return np.flatnonzero(ends & (prefills | (table.state == SlotState.DECODE)))
+    return np.flatnonzero(ends & (prefills | ((table.state == SlotState.DECODE) & ~table.sat_out)))
 
 
 def blocks_coming(worker: Worker, ending: Slots) -> list[int]:

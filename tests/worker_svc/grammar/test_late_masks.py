@@ -16,7 +16,7 @@ from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.grammar.limits import FormLimits
 from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import generation_pb2
-from tests.worker_svc.core.test_constrained_rows import Ladder
+from tests.worker_svc.core.test_constrained_rows import Bench, Ladder
 from tests.worker_svc.drafting.local_ring import Client, LocalRing
 from tests.worker_svc.ranks.groups import group
 from worker_svc.core.batch import ModelRunner
@@ -88,6 +88,13 @@ class MasksOfEmptySteps(HeldMasks):
         super()._make(job)
         self._num_first -= 1
         self._share = float(self._num_first > 0)
+
+
+class FirstMasksOnly(MasksOfEmptySteps):
+    """Makes the first masks, and no other."""
+
+    def wait_for_one(self, jobs: Sequence[MaskJob]) -> None:
+        pass
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +178,22 @@ def test_others_go_on_while_a_mask_is_late_however_often(
     assert results_of([free, hostile]) == undisturbed[:2]
 
 
+def test_a_row_that_sits_out_before_its_last_token_keeps_no_blocks_from_others(
+    runner: TorchRunner, grammars: GrammarPreparation
+) -> None:
+    """It is not certain to end in the steps in flight, however short its output is to be."""
+    ring = LocalRing(runner, None, depth=2, grammars=grammars)
+    ring.core.make_masks_with(FirstMasksOnly(1))
+    older = ring.submit([5, 6, 7, 8, 9, 10, 11, 12], 56, generation_pb2.SamplingParams())
+    ring.step()
+    form = generation_pb2.StructuredOutput(regex="[a-z]{60,70}")
+    hostile = ring.submit([20] * 24, 2, generation_pb2.SamplingParams(structured_output=form))
+    for _ in range(300):
+        if not older.ends:
+            ring.step()
+    assert len(older.output) == 56 and hostile.preempted_at
+
+
 @pytest.mark.timeout(400)
 def test_ranks_follow_whom_rank_0_leaves_out(grammars: GrammarPreparation) -> None:
     """G15."""
@@ -212,9 +235,10 @@ class Blocked(Ladder):
 
     def __init__(self) -> None:
         super().__init__([{1}])
-        self.may_go = threading.Event()
+        self.has_begun, self.may_go = threading.Event(), threading.Event()
 
     def fill(self, drafts: I32, masks: U32) -> None:
+        self.has_begun.set()
         assert self.may_go.wait(100)
         super().fill(drafts, masks)
 
@@ -234,6 +258,56 @@ def test_masks_made_ahead_leave_a_thread_to_the_step() -> None:
         automaton.may_go.set()
     while not all(each.is_done for each in held):
         pool.wait_for_one([each for each in held if not each.is_done])
+    pool.close()
+
+
+class _Panic(BaseException):
+    """As the library raises it."""
+
+
+class Panicking(Ladder):
+    """Its mask ends in a panic of the library."""
+
+    def fill(self, drafts: I32, masks: U32) -> None:
+        raise _Panic("index out of bounds")
+
+
+def test_a_panic_of_the_library_ends_its_row_and_no_thread() -> None:
+    pool, drafts = MaskPool(1), np.empty(0, np.int32)
+    jobs = [
+        MaskJob(number, automaton, drafts, 4, is_ahead=True)
+        for number, automaton in enumerate((Panicking([{1}]), Panicking([{1}]), Ladder([{1}])))
+    ]
+    pool.begin(jobs)
+    while not all(each.is_done for each in jobs):
+        pool.wait_for_one([each for each in jobs if not each.is_done])
+    pool.close()
+    assert [str(each.error) for each in jobs[:2]] == ["index out of bounds"] * 2 and jobs[2].error is None
+
+
+def test_an_end_waits_for_the_mask_that_is_being_made() -> None:
+    """A thread that comes back from the library when the interpreter has ended takes the process with it."""
+    pool, slow = MaskPool(2), Blocked()
+    held = MaskJob(0, slow, np.empty(0, np.int32), 4)
+    pool.begin([held])
+    assert slow.has_begun.wait(100)
+    threading.Timer(0.1, slow.may_go.set).start()
+    pool.close()
+    assert held.is_done
+    pool.close()
+
+
+def test_a_prompt_that_ends_without_its_automaton_fails_alone() -> None:
+    """No scheduler of ours starts one, and another's must not end the worker."""
+    pool, slow = MaskPool(2), [Blocked(), Blocked()]
+    pool.begin([MaskJob(slot, automaton, np.empty(0, np.int32), 4) for slot, automaton in enumerate(slow)])
+    bench = Bench()
+    bench.core.make_masks_with(pool)
+    bench.add(0, None)
+    bench.start(0)
+    assert bench.ends[0][0] is FinishReason.ERROR
+    for automaton in slow:
+        automaton.may_go.set()
     pool.close()
 
 

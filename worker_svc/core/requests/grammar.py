@@ -159,7 +159,7 @@ class GrammarTable:
             is_ahead = slot in self.ahead
             job = MaskJob(slot, automaton, drafts, self._num_words, account, is_ahead=is_ahead)
             self.jobs[slot] = job
-            if slot not in self._expected:  # a bound on reasoning alone, which is no work
+            if automaton is None or slot not in self._expected:  # an error, or a bound on reasoning: no work
                 INLINE.begin([job])
         return job
 

@@ -46,9 +46,12 @@ class MaskJob:
         """How many of the masks could be made."""
         self.error: GrammarError | None = None
         """Why no more of them; None: all are there."""
-        self.seconds = 0.0
-        """CPU time of the masks, as far as whoever makes them measures it."""
         self.is_begun = self.is_done = self.is_dropped = False
+
+    def fail(self, error: BaseException) -> None:
+        """There is no mask: the row's request fails."""
+        self.num_made, self.error = 0, GrammarError(str(error))
+        self.bits[:] = ALL_ALLOWED
 
     def run(self) -> None:
         """Makes the masks. Whatever goes wrong is the row's error."""
@@ -60,7 +63,7 @@ class MaskJob:
         except GrammarError as error:
             self.num_made, self.error = error.num_masks, error
         except Exception as error:  # whatever it is: this request fails, and no other
-            self.num_made, self.error = 0, GrammarError(str(error))
+            self.fail(error)
         has_token: NDArray[np.bool_] = np.asarray(self.bits[: self.num_made].any(axis=1))
         if not has_token.all():
             self.num_made, self.error = int(np.argmin(has_token)), NoTokenError()
