@@ -15,9 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from signalbox.errors import StartupError
-from signalbox.runtime.start.user_dirs import cache_dir
-
 SOURCE = Path(__file__).parent / "kernels.cpp"
 NATIVE = "-march=native"
 OPTIONS = (
@@ -108,6 +105,10 @@ def has_compiler() -> bool:
 
 def cache_directory() -> Path:
     """Where compiled kernels are kept. OSError if the user has no such directory."""
+    # Where kernels are compiled to be shipped, nothing else of ours is there.
+    from signalbox.errors import StartupError  # noqa: PLC0415
+    from signalbox.runtime.start.user_dirs import cache_dir  # noqa: PLC0415
+
     try:
         return cache_dir()
     except StartupError as error:
