@@ -47,7 +47,7 @@ class SlowMasks:
         self.clock.now += WAIT_S
         for job in jobs if not self.is_late else ():
             job.run()
-            job.is_done = True
+            job.finish()
 
     def wait_for_one(self, jobs: Sequence[MaskJob]) -> None:
         self.clock.now += EMPTY_S

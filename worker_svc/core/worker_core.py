@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from signalbox.protocol.enums import FinishReason, NotRunReason
@@ -173,6 +175,11 @@ class WorkerCore:
         slots = np.flatnonzero((status == SlotStatus.PREPARING) | (status == SlotStatus.FROZEN)).tolist()
         waiting = [slot for slot in slots if self.handoffs.exports.status_of(slot) == SlotStatus.PREPARING]
         return [slot for slot in waiting if self._grammars.is_ready(slot)]
+
+    def has_first_mask(self, slot: int, tell: Callable[[], None]) -> bool:
+        """Whether one of the ready slots may start; if not, `tell` is called when it may, perhaps twice and in another
+        thread."""
+        return self._grammars.has_first_mask(slot, tell)
 
     def has_to_wait(self, delta: StepDelta) -> bool:
         """Whether the steps in flight have to be committed before `delta` can be applied: it needs what they make on

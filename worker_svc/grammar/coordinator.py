@@ -12,6 +12,14 @@ from worker_svc.grammar.preparation import FIELD, GrammarPreparation, Prepared
 
 
 @dataclass(frozen=True)
+class FirstMask:
+    """The first mask of a request has been made, whose grammar was ready before."""
+
+    slot: int
+    ref: RequestRef
+
+
+@dataclass(frozen=True)
 class GrammarResult:
     """What the scheduler is told of a request that waited for its grammar, and its frontend if it ended."""
 
@@ -31,15 +39,17 @@ class GrammarCoordinator:
         self,
         core: WorkerCore,
         preparation: GrammarPreparation | None,
-        post: Callable[[Prepared], None],
+        post: Callable[[Prepared | FirstMask], None],
         on_grammar_result: Callable[[GrammarResult], None],
     ) -> None:
-        """preparation: None: requests with a form are refused. post: brings what was prepared to `take`, in the step
-        thread."""
+        """preparation: None: requests with a form are refused. post: brings what was prepared to `take`, and a
+        first mask to `take_mask`, in the step thread."""
         self._core, self._preparation = core, preparation
         self._post, self._on_grammar_result = post, on_grammar_result
         self._ended: dict[int, GrammarResult] = {}
         """What ended here, by slot, until the scheduler has acknowledged it."""
+        self._unmasked: dict[int, RequestRef] = {}
+        """Whose grammar is ready and whose first mask is being made, by slot."""
 
     def add(self, request: NewRequest) -> None:
         """A request has moved into the core."""
@@ -59,6 +69,7 @@ class GrammarCoordinator:
         """The requests in `slots` are gone: none of them waits for a grammar any more."""
         for slot in slots:
             self._ended.pop(slot, None)
+            self._unmasked.pop(slot, None)
             if self._preparation is not None:
                 self._preparation.cancel(slot)
 
@@ -70,7 +81,13 @@ class GrammarCoordinator:
         elif automaton.is_complete:  # by the output of an earlier attempt, whose end was lost
             self._end(slot, ref, FinishReason.STOP, None)
         elif self._core.take_grammar(slot, ref, automaton):
-            self._on_grammar_result(GrammarResult(slot, ref, is_ready=True))
+            self._say_ready(slot, ref)
+
+    def take_mask(self, first: FirstMask) -> None:
+        """The first mask of a request has been made; the request may be gone, or this may be known."""
+        slot, ref = first.slot, first.ref
+        if self._unmasked.get(slot) == ref and slot in self._core.ready_slots():
+            self._say_ready(slot, ref)
 
     def announce(self) -> None:
         """Says once more which requests may start, and which have ended, to a scheduler that is being greeted: when our
@@ -78,9 +95,17 @@ class GrammarCoordinator:
         for slot in self._core.ready_slots():
             ref = self._core.table.refs[slot]
             assert ref is not None
-            self._on_grammar_result(GrammarResult(slot, ref, is_ready=True))
+            self._say_ready(slot, ref)
         for result in self._ended.values():
             self._on_grammar_result(result)
+
+    def _say_ready(self, slot: int, ref: RequestRef) -> None:
+        """Says that a request may start, unless its first mask has to be made: then that is said later (G12)."""
+        if self._core.has_first_mask(slot, lambda: self._post(FirstMask(slot, ref))):
+            self._unmasked.pop(slot, None)
+            self._on_grammar_result(GrammarResult(slot, ref, is_ready=True))
+        else:
+            self._unmasked[slot] = ref
 
     def _end(self, slot: int, ref: RequestRef, reason: FinishReason, failure: Failure | None) -> None:
         outputs = self._core.end_early(slot, ref, reason, failure)

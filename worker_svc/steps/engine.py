@@ -27,7 +27,7 @@ from worker_svc.core.requests.masks import INLINE, MaskMaker
 from worker_svc.core.step import FrontendOutput, SideCopies, StepDelta
 from worker_svc.core.steps_in_flight import StepsInFlight
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.grammar.coordinator import GrammarCoordinator, GrammarResult
+from worker_svc.grammar.coordinator import FirstMask, GrammarCoordinator, GrammarResult
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared
 from worker_svc.links import delta
 from worker_svc.links.handoff_columns import misfit_of_source
@@ -219,9 +219,8 @@ class StepEngine:
         elif isinstance(item, Future):
             if item.set_running_or_notify_cancel():  # whoever asked may have gone
                 item.set_result(self._snapshot())
-        elif isinstance(item, Prepared):
-            if not self._handoffs.keep(item):
-                self._grammars.take(item)
+        elif isinstance(item, Prepared | FirstMask):
+            self._take_of_form(item)
         elif isinstance(item, Arrival):
             self._take_arrival(item)
         elif isinstance(item, Announce):
@@ -234,6 +233,12 @@ class StepEngine:
             self._give_up()
         elif isinstance(item, CopiesFailed):
             check_alive(self._runner, item.message)
+
+    def _take_of_form(self, item: Prepared | FirstMask) -> None:
+        if isinstance(item, FirstMask):
+            self._grammars.take_mask(item)
+        elif not self._handoffs.keep(item):
+            self._grammars.take(item)
 
     def _take_from_link(self, item: FromLink) -> None:
         if isinstance(item, ArrivedStep):

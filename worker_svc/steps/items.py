@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from signalbox.v1 import scheduler_pb2
 from worker_svc.core.alone.client_orders import ClientAction
 from worker_svc.core.step import I32, StepDelta
+from worker_svc.grammar.coordinator import FirstMask
 from worker_svc.grammar.preparation import Prepared
 from worker_svc.links import delta
 from worker_svc.steps.misfit import Bounds, misfit_of
@@ -135,4 +136,15 @@ class Announce:
 
 
 FromLink = Greeted | Lent | ArrivedRequest | ArrivedStep | ReadUpTo
-Item = FromLink | LinkClosed | Ordered | GiveUp | Prepared | CopiesFailed | Announce | Snapshot | Arrival
+Item = (
+    FromLink
+    | LinkClosed
+    | Ordered
+    | GiveUp
+    | Prepared
+    | FirstMask
+    | CopiesFailed
+    | Announce
+    | Snapshot
+    | Arrival
+)

@@ -152,7 +152,7 @@ class MaskPool:
 
     def _end(self, job: MaskJob) -> None:
         with self._done:
-            job.is_done = True
+            job.finish()
             self._num_ahead -= job.is_ahead
             if self._may_work_ahead:
                 self._work.notify()

@@ -19,7 +19,7 @@ from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.step import FrontendOutput
 from worker_svc.core.steps_in_flight import StepsInFlight
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.grammar.coordinator import GrammarCoordinator, GrammarResult
+from worker_svc.grammar.coordinator import FirstMask, GrammarCoordinator, GrammarResult
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared
 from worker_svc.links import delta as worker_delta
 
@@ -83,7 +83,7 @@ class CoreRing:
         )
         self.num_ahead = 0
         """Steps that were launched while others were on their way."""
-        self._prepared: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
+        self._prepared: queue.SimpleQueue[Prepared | FirstMask] = queue.SimpleQueue()
         self._grammars = GrammarCoordinator(self.core, grammars, self._prepared.put, self._tell)
 
     def _hello(self, settings: RingSettings) -> scheduler_pb2.WorkerHello:
@@ -186,7 +186,9 @@ class CoreRing:
         self._put_out(self.core.add(request))
         self._grammars.add(request)
         if request.form is not None:
-            self._grammars.take(self._prepared.get(timeout=COMPILE_S))
+            prepared = self._prepared.get(timeout=COMPILE_S)
+            assert isinstance(prepared, Prepared), "masks are made when they are begun"
+            self._grammars.take(prepared)
 
     def _tell(self, result: GrammarResult) -> None:
         event = worker_delta.build_grammar_event(result)

@@ -277,7 +277,7 @@ class SlowMasks:
     @staticmethod
     def _make(job: MaskJob) -> None:
         job.run()
-        job.is_done = True
+        job.finish()
 
     def wait(self, jobs: Sequence[MaskJob]) -> None:
         """As `MaskMaker.wait`."""

@@ -19,7 +19,7 @@ from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.step import FrontendOutput, StepDelta
 from worker_svc.core.steps_in_flight import StepsInFlight
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.grammar.coordinator import GrammarCoordinator, GrammarResult
+from worker_svc.grammar.coordinator import FirstMask, GrammarCoordinator, GrammarResult
 from worker_svc.grammar.preparation import GrammarPreparation, Prepared
 from worker_svc.links import delta as worker_delta
 from worker_svc.runner.attention.kv_cache import KVCache
@@ -111,7 +111,7 @@ class LocalRing:
         )
         self.num_beside = 0
         """Steps that were taken while others were on their way."""
-        self._prepared: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
+        self._prepared: queue.SimpleQueue[Prepared | FirstMask] = queue.SimpleQueue()
         self._desk = GrammarCoordinator(self.core, grammars, self._prepared.put, self._tell)
         self.core.make_masks_with(MaskPool())
 
@@ -170,12 +170,17 @@ class LocalRing:
 
     def step(self) -> None:
         """Sends what can be sent, and runs the oldest step."""
+        while not self._prepared.empty():
+            self._take_prepared()
         while (decision := self.scheduler.schedule(WORKER, 0.0)) is not None:
             for request in decision.placed:
                 self._place(scheduler_delta.build_new_request(request, self.worker))
             self._in_flight.append(scheduler_delta.build_step(decision, self.scheduler.epoch))
         while self._in_flight and self._takes_another():
             self._take(worker_delta.parse_step(self._in_flight.popleft()))
+        if not self._flights:  # all who are left wait for their first masks
+            self.core.wait_for_masks()
+            return
         step, sampled, failed = self._flights.collect()
         assert not failed
         report, outputs = self.core.commit(step, sampled, failed)
@@ -211,7 +216,17 @@ class LocalRing:
         self._put_out(self.core.add(request))
         self._desk.add(request)
         if request.form is not None:
-            self._desk.take(self._prepared.get(timeout=COMPILE_S))
+            while not self._take_prepared():
+                pass
+
+    def _take_prepared(self) -> bool:
+        """Whether it is a grammar."""
+        item = self._prepared.get(timeout=COMPILE_S)
+        if isinstance(item, FirstMask):
+            self._desk.take_mask(item)
+            return False
+        self._desk.take(item)
+        return True
 
     def _tell(self, result: GrammarResult) -> None:
         event = worker_delta.build_grammar_event(result)

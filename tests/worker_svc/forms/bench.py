@@ -36,7 +36,7 @@ from worker_svc.core.drafts.ngram import NgramDrafter
 from worker_svc.core.faults.isolation import run_step
 from worker_svc.core.step import FrontendOutput, SlotStart, StepDelta
 from worker_svc.core.worker_core import WorkerCore
-from worker_svc.grammar.coordinator import GrammarCoordinator, GrammarResult
+from worker_svc.grammar.coordinator import FirstMask, GrammarCoordinator, GrammarResult
 from worker_svc.grammar.preparation import Prepared, make_preparation
 from worker_svc.links import delta as wire
 from worker_svc.runner.sampling.sampler import sample
@@ -127,7 +127,7 @@ class Bench:
         )
         self._core = WorkerCore(self._info, NUM_SLOTS, drafter=NgramDrafter(1, 3) if with_drafts else None)
         self._preparation = make_preparation(model_dir, self._info, FormLimits())
-        self._prepared: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
+        self._prepared: queue.SimpleQueue[Prepared | FirstMask] = queue.SimpleQueue()
         self._desk = GrammarCoordinator(self._core, self._preparation, self._prepared.put, self._tell)
         self._step = 0
 
@@ -201,7 +201,9 @@ class Bench:
                 SlotStart(slot, np.arange(first, first + BLOCKS_PER_SLOT, dtype=np.int32), 0, known)
             )
         for _ in range(num_forms):
-            self._desk.take(self._prepared.get(timeout=WAIT_S))
+            prepared = self._prepared.get(timeout=WAIT_S)
+            assert isinstance(prepared, Prepared), "masks are made when they are begun"
+            self._desk.take(prepared)
         self._take_step([start for start in starts if not sessions[start.slot].ended])
 
     def _take_step(self, started: list[SlotStart], finished: Sequence[int] = ()) -> None:

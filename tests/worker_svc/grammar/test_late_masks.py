@@ -40,7 +40,7 @@ SCHEMA = json.dumps(
     }
 )
 FORMS = (None, AMBIGUOUS, generation_pb2.StructuredOutput(json_schema=SCHEMA))
-NUM_BLOCKS = 22
+NUM_BLOCKS = 18
 """Too few for all that is asked for: somebody gives way."""
 PROMPTS = ([5, 6, 7, 8, 9, 5, 6, 7], [20, 21, 22, 20, 21], [30, 31])
 
@@ -74,7 +74,7 @@ class HeldMasks:
     def _make(self, job: MaskJob) -> None:
         self._jobs.remove(job)
         job.run()
-        job.is_done = True
+        job.finish()
 
 
 class MasksOfEmptySteps(HeldMasks):
@@ -330,3 +330,42 @@ def test_behind_a_late_mask_masks_are_begun_early_and_without_drafts() -> None:
     assert not table.jobs
     cut = table.cut_drafts(slots, drafts)
     assert cut is not None and len(cut[0]) == 2
+
+
+class MasksOnDemand(HeldMasks):
+    """Makes no mask until it is let go; then each as it is begun."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 0.0)
+
+    def wait_for_one(self, jobs: Sequence[MaskJob]) -> None:
+        """Returns without one."""
+
+    def let_go(self) -> None:
+        self._share = 1.0
+        self._make_some()
+
+
+def test_who_waits_for_its_first_mask_takes_nothing_from_others(
+    runner: TorchRunner, grammars: GrammarPreparation
+) -> None:
+    """G12: no blocks, no part of the tokens of a step, and no preemption."""
+    firsts = []
+    for is_late in (False, True):
+        ring, maker = LocalRing(runner, None, depth=2, grammars=grammars), MasksOnDemand()
+        ring.core.make_masks_with(maker)
+        if not is_late:
+            maker.let_go()
+        hostile = [submit(ring, 1) for _ in range(7 if is_late else 0)]
+        for _ in range(3):
+            ring.step()
+        frees, number = [ring.submit([9 + k] * 40, 2) for k in range(2)], 0
+        while not all(free.output for free in frees):
+            ring.step()
+            number += 1
+        firsts.append(number)
+        assert not ring.worker.stats.num_preemptions
+        maker.let_go()
+        ring.run()
+        assert all(client.ends for client in hostile)
+    assert firsts[1] == firsts[0]

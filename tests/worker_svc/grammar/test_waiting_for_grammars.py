@@ -19,6 +19,7 @@ from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.requests.automaton import Automaton
+from worker_svc.core.requests.masks import I32, U32
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.compiler import GrammarCompiler
 from worker_svc.grammar.coordinator import GrammarResult
@@ -269,6 +270,57 @@ def test_a_grammar_that_comes_when_its_request_is_gone_is_dropped(
     bench.put(new_request(0, regex("b+"), attempt=2))
     bench.settle()
     gate.open.set()
+    assert bench.told().ref.attempt == 2
+    bench.settle()
+    assert bench.told_results.empty()
+
+
+class HeldMasks(Gate):
+    """A compiler of automata whose masks wait until they are let go."""
+
+    def automaton(self, form: Form) -> Automaton:
+        automaton = self.inner.automaton(form)
+        fill = automaton.fill
+
+        def wait_and_fill(drafts: I32, bits: U32) -> None:
+            self.entered.set()
+            assert self.open.wait(TIMEOUT_S)
+            fill(drafts, bits)
+
+        automaton.fill = wait_and_fill  # type: ignore[method-assign]
+        return automaton
+
+
+def test_a_request_may_start_when_its_first_mask_is_made(make: Make, compiler: GrammarCompiler) -> None:
+    """G12, J7: that is said without a step, and to a scheduler that says hello no sooner."""
+    held = HeldMasks(compiler)
+    bench = make(GrammarPreparation(held))
+    bench.put(new_request(0, regex("a+")))
+    assert held.entered.wait(TIMEOUT_S)
+    bench.loop.announce()
+    bench.settle()
+    assert bench.told_results.empty()
+    held.open.set()
+    told = bench.told()
+    assert (told.slot, told.is_ready) == (0, True)
+    bench.settle()
+    assert bench.told_results.empty(), "it is said once"
+    bench.loop.announce()
+    assert bench.told().is_ready
+
+
+def test_a_first_mask_that_comes_when_its_request_is_gone_is_dropped(
+    make: Make, compiler: GrammarCompiler
+) -> None:
+    held = HeldMasks(compiler)
+    bench = make(GrammarPreparation(held))
+    bench.put(new_request(0, regex("a+")))
+    assert held.entered.wait(TIMEOUT_S)
+    bench.settle()
+    bench.put(steps=[step(1, finished=[0])])
+    bench.put(new_request(0, regex("b+"), attempt=2))
+    bench.settle()
+    held.open.set()
     assert bench.told().ref.attempt == 2
     bench.settle()
     assert bench.told_results.empty()

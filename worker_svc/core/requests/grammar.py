@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -90,6 +90,15 @@ class GrammarTable:
     def is_ready(self, slot: int) -> bool:
         """The slot has the automaton of its form."""
         return slot in self._expected and slot in self._automata
+
+    def has_first_mask(self, slot: int, tell: Callable[[], None]) -> bool:
+        """Whether the mask of a slot that has its automaton and has not run is made. If not, `tell` is called when it
+        is; see `MaskJob.when_done`."""
+        job = self.jobs.get(slot)
+        if job is None or job.is_done:
+            return True
+        job.when_done(tell)
+        return False
 
     def clear(self, slot: int) -> None:
         """The slot's request is gone."""

@@ -3,7 +3,7 @@ and which rows sit the step out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -47,6 +47,7 @@ class MaskJob:
         self.error: GrammarError | None = None
         """Why no more of them; None: all are there."""
         self.is_begun = self.is_done = self.is_dropped = False
+        self._on_done: Callable[[], None] | None = None
 
     def fail(self, error: BaseException) -> None:
         """There is no mask: the row's request fails."""
@@ -70,6 +71,18 @@ class MaskJob:
         # A sampler need not cope with rows that have no token; nobody looks at what it makes of the rest.
         self.bits[self.num_made :] = ALL_ALLOWED
 
+    def finish(self) -> None:
+        """The masks have been made. Called by whoever made them and is through with the automaton."""
+        self.is_done = True
+        if self._on_done is not None:
+            self._on_done()
+
+    def when_done(self, tell: Callable[[], None]) -> None:
+        """Has `tell` called once they have been made, perhaps twice and in another thread. It must not wait."""
+        self._on_done = tell
+        if self.is_done:  # whoever made them may have looked before
+            tell()
+
 
 class MaskMaker(Protocol):
     """Does the jobs of one worker. The step thread calls it."""
@@ -92,7 +105,7 @@ class InlineMaker:
         for job in jobs:
             job.is_begun = True
             job.run()
-            job.is_done = True
+            job.finish()
 
     def wait(self, jobs: Sequence[MaskJob]) -> None:
         """Returns at once: jobs are done when they have begun."""
