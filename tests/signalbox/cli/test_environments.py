@@ -79,7 +79,10 @@ def test_a_working_directory_that_was_removed_is_told(tmp_path: Path) -> None:
 def test_temporary_files_that_cannot_be_made_are_told() -> None:
     if not can_unshare():
         pytest.skip("nothing can be mounted here")
-    mounts = "".join(f"mount -t tmpfs -o ro none {place}; " for place in ("/tmp", "/var/tmp"))
+    # What lies there stays, as the checkout may.
+    mounts = "".join(
+        f"mount --bind {place} {place}; mount -o remount,bind,ro {place}; " for place in ("/tmp", "/var/tmp")
+    )
     done = run([*OWN_MOUNTS, f"{mounts} cd /proc; exec {SIGNALBOX} up --runner sim"], env=homeless(HOME="/x"))
     assert sentence(done).startswith("cannot make a directory for logs: ")
     assert done.stderr.endswith("name one with --log-dir, or set TMPDIR to another disk\n")
