@@ -23,7 +23,7 @@ class MaskWatch:
         self._charged: dict[int, tuple[Scheduler, dict[str, float]]] = {}
 
     def applied(self, core: WorkerCore) -> None:
-        """A worker has taken a step."""
+        """A worker has taken a step, or an automaton."""
         for slot, automaton in core._grammars._automata.items():
             meta = core.table.metas[slot]
             if id(automaton) not in self._automata and meta:

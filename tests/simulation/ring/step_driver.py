@@ -365,6 +365,13 @@ class CheckedCore(WorkerCore):
         node.applied(self, changes, step)
         return step
 
+    def take_grammar(self, slot: int, ref: Any, automaton: Any) -> bool:
+        """As `WorkerCore.take_grammar`. Its first mask may be made, and its request be gone, before the next step."""
+        is_taken = super().take_grammar(slot, ref, automaton)
+        if is_taken:
+            current_process().node.ring.masks.applied(self)
+        return is_taken
+
     def greet(self, term: int, instance: str) -> None:
         """As `WorkerCore.greet`: by a term that no other process has had here (T1)."""
         is_same = not self.scheduler_instance or instance == self.scheduler_instance
