@@ -84,6 +84,7 @@ SUBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tests/e2e/test_docs_browser.py", ("frontend_svc/api/openapi/*", "frontend_svc/api/page/*")),
     ("tests/e2e/test_*_browser.py", ("frontend_svc/api/page/*", "signalbox/board/*")),
     ("tests/e2e/test_explanations.py", ("*/explain/*", "signalbox/cli/*explanation*")),
+    ("tests/e2e/test_foreign_machine.py", ("signalbox/runtime/*", "signalbox/cli/ring/*")),
     ("tests/e2e/test_ring.py", ("signalbox/cli/commands/service/*", "frontend_svc/api/grpc/*")),
     ("tests/e2e/test_safe_mode.py", ("scheduler_svc/admin/*", "signalbox/cli/commands/service/*")),
     ("tests/e2e/test_up.py", ("signalbox/cli/ring/*", "signalbox/cli/commands/machine/*")),
@@ -134,6 +135,10 @@ SUBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "tests/k8s/*",
         ("*_svc/config.py", "worker_svc/relay/config.py", "signalbox/runtime/*", "signalbox/cli/*certs*"),
+    ),
+    (
+        "tests/loop_watch/*",
+        ("scheduler_svc/step_loop.py", "scheduler_svc/core/blocks/*", "frontend_svc/api/*", "*_svc/links/*"),
     ),
     ("tests/monitoring/*", ("*/metrics.py", "signalbox/telemetry/*")),
     ("tests/simulation/*", ("frontend_svc/links/*", "frontend_svc/requests/sessions/*")),
