@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TypeVar
@@ -213,7 +214,10 @@ class BatchRun:
                         while self.lacks_room:  # nothing is asked whose answer could not be kept
                             await asyncio.sleep(RETRY_S)
                         await self._places.acquire()
-                        running.create_task(self._serve(line, writer, Place(self._places)))
+                        place = Place(self._places)
+                        task = running.create_task(self._serve(line, writer, place))
+                        # Not in the task, which may be cancelled before it has begun.
+                        task.add_done_callback(partial(self._give_back, place))
         finally:
             reader.close()
         if unread is not None:
@@ -223,15 +227,11 @@ class BatchRun:
         path, limit = self._folder / INPUT, self._limits.max_line_bytes
         return LineReader(path, self._batch.endpoint, journal.done, limit)
 
-    async def _serve(self, line: InputLine, writer: JournalWriter, place: Place) -> None:
-        """Answers one line, and gives its place back."""
-        try:
-            await self._answer(line, writer, place)
-        finally:
-            self._answered.discard(place)
-            place.release()
+    def _give_back(self, place: Place, _: asyncio.Task[None]) -> None:
+        self._answered.discard(place)
+        place.release()
 
-    async def _answer(self, line: InputLine, writer: JournalWriter, place: Place) -> None:
+    async def _serve(self, line: InputLine, writer: JournalWriter, place: Place) -> None:
         """Asks until there is an answer that trying again would not change."""
         answer = await self._execute(self._batch, line.body)
         while answer.retry_s is not None:
