@@ -403,7 +403,8 @@ class StepLoop:
         self._advance()
 
     def _advance_worker(self, worker_id: str, room: int) -> int:
-        """Returns how many requests were placed; the steps behind `room` of them are put off."""
+        """Sends the worker its next steps until `room` requests have been placed, and defers the rest. Returns how many
+        requests were placed."""
         link, worker = self._workers[worker_id], self.core.workers[worker_id]
         num_placed = 0
         while (step := self.core.schedule(worker_id, now := self._clock())) is not None:

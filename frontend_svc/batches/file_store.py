@@ -141,7 +141,7 @@ class FileStore:
         self._publish(file)
 
     def find(self, file_id: str) -> StoredFile | None:
-        """None: there is no such file, or its time is over. Raises UnavailableError while nobody can say."""
+        """Returns None if there is no such file, or it has expired. Raises UnavailableError if the disk fails."""
         with disk_errors():
             file = self._load(file_id) if is_file_id(file_id) else None
         return None if file is None or self._has_expired(file) else file

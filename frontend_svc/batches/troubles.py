@@ -1,5 +1,5 @@
-"""Batches whose files cannot be read or opened for now: when each is tried again, and when it is given up. Times are in
-seconds, of any clock that rises."""
+"""Schedules retries of batches whose files cannot be read or opened, and limits them. Times are seconds of any
+monotonic clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE_S = 600.0
 
 @dataclass
 class _Trouble:
-    """What a batch fails in, again and again."""
+    """The failures of one batch since it last made progress."""
 
     progress: tuple[str, int]
     since_s: float
@@ -24,7 +24,7 @@ class _Trouble:
 
 
 class Troubles:
-    """What batches of a process have failed in, and since when."""
+    """The batches of a process that failed, and since when."""
 
     def __init__(self) -> None:
         self._troubles: dict[str, _Trouble] = {}

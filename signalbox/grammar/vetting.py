@@ -25,7 +25,7 @@ WALL_S = 20.0
 
 
 class Question(NamedTuple):
-    """What a verdict is about."""
+    """The key of a verdict: a form and the token rules that apply beside it."""
 
     form: Form
     rules: bytes

@@ -34,7 +34,7 @@ def check_parts(data: bytes) -> None:
 
 
 def _is_within(data: bytes, num_quotes: int) -> bool:
-    """As far as can be told where strings are not told apart from what stands around them."""
+    """Whether every limit holds, by a count that includes the content of strings. False: a closer look is needed."""
     is_short = num_quotes // 2 <= MAX_STRINGS and data.count(b":") <= MAX_NAMES
     return is_short and _num_groups(data) <= MAX_GROUPS and data.count(b",") < MAX_VALUES
 

@@ -36,7 +36,7 @@ class Frontend:
     acknowledges: bool = False
     """The frontend says what it has heard of who may run its requests (HO20)."""
     num_told: int = 0
-    """Words of that kind that it was told."""
+    """Number of the last message about who may run its requests (HO20) that was sent to it."""
     live: dict[str, int] = field(default_factory=dict)
     """What it waits for, by its last hello and what it has said since: the newest attempt of each request id."""
     paused: set[Named] = field(default_factory=set)

@@ -55,7 +55,7 @@ class GrammarTable:
         self.jobs: dict[int, MaskJob] = {}
         """The masks of each slot's next token, once they have begun and until the output moves on (G10)."""
         self.ahead: dict[int, int] = {}
-        """Tokens to come whose masks no step waits for behind its model, by slot."""
+        """By slot: for how many more tokens no step waits for the mask after its forward pass (G11)."""
         self._accounts: dict[int, int] = {}
 
     def expect(self, slot: int, account: int = 0) -> None:

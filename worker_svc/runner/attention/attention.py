@@ -222,12 +222,12 @@ _seen: dict[int, Visibility] = {}
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a forward told of its layers, by number."""
+    """Layer properties recorded during one forward pass, by layer number."""
 
     shapes: dict[int, LayerShape]
-    """What a cache has to hold."""
+    """Shape of each layer's entries in the KV cache."""
     seen: dict[int, Visibility]
-    """What queries see; empty where masks were not noted."""
+    """Positions that queries attend to; empty if masks were not recorded."""
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ def check_visibility(config: Any, seen: Mapping[int, Visibility], num_positions:
 
 
 def _other_positions(config: Any, number: int, layer: Visibility, position: int, by_mask: int) -> str:
-    """What is wrong with a layer whose mask shows a query other positions than the paged attention does."""
+    """The error message for a layer whose mask and paged attention let a query attend to different positions."""
     family, own = config.model_type, layer.first_seen(position)
     seen = f"positions from {by_mask} on" if by_mask >= 0 else "some of the positions before it"
     key, reach = _named_window(config, position + 1)
