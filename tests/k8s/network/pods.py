@@ -24,12 +24,8 @@ from tools.rehearsal.cluster import Cluster, Document, Pod
 from tools.rehearsal.environment import IMAGE_PATHS, environment_of, relocate
 from tools.rehearsal.policies import Peer, allows, peer_of
 
-MODULES = {
-    ("scheduler-svc",): "scheduler_svc",
-    ("worker-svc",): "worker_svc",
-    ("python", "-m", "worker_svc.relay"): "worker_svc.relay",
-    ("frontend-svc",): "frontend_svc",
-}
+MODULES = {"scheduler-svc": "scheduler_svc", "worker-svc": "worker_svc", "frontend-svc": "frontend_svc"}
+"""Entry point in an image: the module that it runs, for this interpreter has no entry points on its path."""
 SIMULATED = {"SIGNALBOX_WORKER_RUNNER": "sim", "SIGNALBOX_WORKER_SIM_BASE_MS": "10"}
 """The one thing that differs from the manifests: workers load no model."""
 SUBNET = "10.77.0"
@@ -41,6 +37,14 @@ API = "api"
 """The outsider that answers as the cluster's API server."""
 IN_A_POD = 'mount -t tmpfs tmpfs /var/run && mkdir -p "$1" && mount --bind "$0" "$1" && shift && exec "$@"'
 """Puts the account's folder where pods have it, in a mount namespace that nobody else sees."""
+
+
+def here(command: list[str]) -> tuple[str, ...]:
+    """A container's command with this interpreter, its flags as the manifest has them."""
+    program, *arguments = command
+    if program == "python":
+        return sys.executable, *arguments
+    return sys.executable, "-P", "-m", MODULES[program], *arguments
 
 
 class Pods:
@@ -137,7 +141,7 @@ class Pods:
             # Who dials the Service reaches any pod behind it; here each is tried.
             both = ",".join(f"{each.address}:7300" for each in self.of("scheduler"))
             variables[f"SIGNALBOX_{pod.component.upper()}_SCHEDULER"] = both
-        command: tuple[str, ...] = (sys.executable, "-m", MODULES[tuple(pod.container["command"])])
+        command = here(pod.container["command"])
         if pod.spec.get("automountServiceAccountToken"):
             variables |= {
                 "KUBERNETES_SERVICE_HOST": self.peers[API].address,
