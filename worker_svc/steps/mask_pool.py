@@ -18,6 +18,8 @@ GRACE_SHARE = 0.1
 """Most of the time that goes to such waits, however many masks are late: so much longer steps become at most."""
 CLOSE_S = 5.0
 """Longest that an end waits for the masks that are being made."""
+HELP_S = 0.001
+"""A step that has waited so long has another thread help: one makes a batch of ordinary masks for less CPU time."""
 PACE_S = 0.01
 """Longest that an empty step lasts while masks are being made: as long as a short step with rows."""
 
@@ -76,9 +78,10 @@ class MaskPool:
         self._num_ahead, self._most_ahead = 0, max(num_threads - 1, 1)
         """Jobs made ahead that are being made, and how many may be at a time."""
         self._is_closed = False
-        self._wanted: Sequence[MaskJob] = ()
-        """What the step thread waits for."""
-        self._wants_all = False
+        self._wanted: set[MaskJob] = set()
+        """What the step thread waits for, without the jobs that are done."""
+        self._num_left = 0
+        """It goes on when so many of them are left."""
         self._threads: list[threading.Thread] = []
         self._clock, self._grace = clock, Grace(clock())
         for number in range(num_threads):
@@ -91,16 +94,16 @@ class MaskPool:
             for job in jobs:
                 job.is_begun = True
                 (self._ahead if job.is_ahead else self._urgent).put(job)
-            self._work.notify(len(jobs))
+            self._work.notify(bool(self._urgent) + bool(self._ahead))
 
     def wait(self, jobs: Sequence[MaskJob]) -> None:
         """As `MaskMaker.wait`: for as long as is left of the steps' grace."""
-        self._wait(jobs, self._grace.begin(self._clock()), wants_all=True)
+        self._wait(jobs, 0, self._grace.begin(self._clock()))
         self._grace.end(self._clock())
 
     def wait_for_one(self, jobs: Sequence[MaskJob]) -> None:
         """As `MaskMaker.wait_for_one`."""
-        self._wait(jobs, PACE_S, wants_all=False)
+        self._wait(jobs, len(jobs) - 1, PACE_S)
 
     def close(self) -> None:
         """Drops what has not begun, and waits for the rest: the library must not return to an interpreter that has
@@ -114,49 +117,64 @@ class MaskPool:
 
     # -- inside --
 
-    def _wait(self, jobs: Sequence[MaskJob], most_s: float, *, wants_all: bool) -> None:
+    def _wait(self, jobs: Sequence[MaskJob], num_left: int, most_s: float) -> None:
+        """Until no more than `num_left` of the jobs are not done."""
         with self._done:
-            self._wanted, self._wants_all = jobs, wants_all
-            self._done.wait_for(self._has_come, most_s)
-            self._wanted = ()
+            self._wanted = {job for job in jobs if not job.is_done}
+            self._num_left = num_left
+            until = time.monotonic() + most_s
+            if not self._done.wait_for(self._has_come, min(most_s, HELP_S)):
+                self._work.notify_all()
+                self._done.wait_for(self._has_come, until - time.monotonic())
+            self._wanted = set()
 
     def _has_come(self) -> bool:
-        done = (job.is_done for job in self._wanted)
-        return all(done) if self._wants_all else any(done)
+        return len(self._wanted) <= self._num_left
 
     def _run(self) -> None:
-        while (job := self._next()) is not None:
+        job: MaskJob | None = None
+        while (job := self._next(job)) is not None:
             try:
                 job.run()
             except (
                 BaseException
             ) as error:  # a panic of the library: this request fails, and the thread goes on
                 job.fail(error)
-            self._end(job)
 
-    def _next(self) -> MaskJob | None:
+    def _next(self, made: MaskJob | None) -> MaskJob | None:
+        """The next job, when there is one; None: the pool is closed. made: the thread's last one."""
         with self._work:
-            while True:
-                self._work.wait_for(lambda: self._urgent or self._may_work_ahead or self._is_closed)
-                if self._is_closed:
-                    return None
-                job = (self._urgent or self._ahead).take()
-                if job.is_dropped:
+            if made is not None:
+                self._end(made)
+            while not self._is_closed:
+                if self._urgent:
+                    job = self._urgent.take()
+                elif self._may_work_ahead:
+                    job = self._ahead.take()
+                else:
+                    self._work.wait()
                     continue
-                self._num_ahead += job.is_ahead
-                return job
+                if not job.is_dropped:
+                    if job.is_ahead:
+                        self._num_ahead += 1
+                        if self._may_work_ahead:
+                            self._work.notify()
+                    return job
+            return None
 
     @property
     def _may_work_ahead(self) -> bool:
         return bool(self._ahead) and self._num_ahead < self._most_ahead
 
     def _end(self, job: MaskJob) -> None:
-        with self._done:
-            job.finish()
-            self._num_ahead -= job.is_ahead
+        job.finish()
+        if job.is_ahead:
+            self._num_ahead -= 1
             if self._may_work_ahead:
                 self._work.notify()
-            if self._wanted and self._has_come():
+        if job in self._wanted:
+            self._wanted.remove(job)
+            if self._has_come():
                 self._done.notify()
 
 

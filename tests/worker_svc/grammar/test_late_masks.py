@@ -261,6 +261,30 @@ def test_masks_made_ahead_leave_a_thread_to_the_step() -> None:
     pool.close()
 
 
+def test_a_step_that_waits_has_the_other_threads_help() -> None:
+    """A batch wakes one thread, which may meet a slow mask first (G13)."""
+    pool, slow, drafts = MaskPool(2), Blocked(), np.empty(0, np.int32)
+    held, quick = MaskJob(0, slow, drafts, 4), [MaskJob(slot, Ladder([{1}]), drafts, 4) for slot in (1, 2)]
+    pool.begin([held, *quick])
+    assert slow.has_begun.wait(100)
+    while not all(each.is_done for each in quick):
+        pool.wait([held, *quick])
+    assert not held.is_done
+    slow.may_go.set()
+    pool.close()
+
+
+def test_masks_made_ahead_have_all_threads_but_one() -> None:
+    """Though nobody waits for them (G13)."""
+    pool, slow = MaskPool(3), [Blocked(), Blocked(), Blocked()]
+    pool.begin([MaskJob(n, each, np.empty(0, np.int32), 4, is_ahead=True) for n, each in enumerate(slow)])
+    assert all(each.has_begun.wait(100) for each in slow[:2]) and not slow[2].has_begun.is_set()
+    for automaton in slow:
+        automaton.may_go.set()
+    assert slow[2].has_begun.wait(100)
+    pool.close()
+
+
 class _Panic(BaseException):
     """As the library raises it."""
 
