@@ -20,6 +20,7 @@ from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError, SignalboxError
 from signalbox.links import versions
 from signalbox.links.outbox import MAX_BATCH_BYTES, Outbox, OutboxFullError, split
+from signalbox.links.readable import first_message
 from signalbox.links.rpc import abort
 from signalbox.links.tls.guard import instance_in, names_of
 from signalbox.links.tls.owners import Owners, check_worker
@@ -44,12 +45,12 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         self, requests: AsyncIterator[scheduler_pb2.AttachWorkerRequest], context: Context
     ) -> None:
         """The life of one worker's stream."""
-        first = await anext(aiter(requests), None) or scheduler_pb2.AttachWorkerRequest()
         outbox = Outbox[scheduler_pb2.AttachWorkerResponse](
             MAX_OUTBOX, MAX_WORKER_BYTES, lambda message: message.ByteSize()
         )
         closed = asyncio.Event()
         try:
+            first = await first_message(requests) or scheduler_pb2.AttachWorkerRequest()
             check_worker(instance_in(context, Role.WORKER), first.hello.worker_id)
             session = WorkerSession(self._loop, first, outbox.put, closed.set)
         except SignalboxError as error:
@@ -71,8 +72,8 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         self, requests: AsyncIterator[scheduler_pb2.AttachWorkersRequest], context: Context
     ) -> None:
         """The life of one relay's stream. Its end is the end of the links of all its workers."""
-        first = await anext(aiter(requests), None) or scheduler_pb2.AttachWorkersRequest()
         try:
+            first = await first_message(requests) or scheduler_pb2.AttachWorkersRequest()
             relay = RelayLink(self._loop, first)
         except SignalboxError as error:
             await abort(context, error)
@@ -93,10 +94,10 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         self, requests: AsyncIterator[scheduler_pb2.AttachFrontendRequest], context: Context
     ) -> None:
         """The life of one frontend's stream."""
-        first = await anext(aiter(requests), None)
-        if first is None or not first.HasField("hello"):
-            await abort(context, InvalidRequestError("the first message must carry hello", field="hello"))
         try:
+            first = await first_message(requests)
+            if first is None or not first.HasField("hello"):
+                raise InvalidRequestError("the first message must carry hello", field="hello")
             check_name("hello.frontend_instance", first.hello.frontend_instance)
             self._owners.check(first.hello.frontend_instance, names_of(context))
             check_frontend(first.hello)

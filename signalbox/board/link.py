@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
@@ -20,12 +21,16 @@ from signalbox.board.snapshot import (
     Worker,
 )
 from signalbox.cli.safe_mode import SafeMode
+from signalbox.errors import UnavailableError
 from signalbox.links.leader import leader_search
+from signalbox.links.readable import EOF, read_message
 from signalbox.links.rpc_errors import error_of
 from signalbox.protocol.enums import WorkerRole
 from signalbox.v1 import admin_pb2, admin_pb2_grpc, scheduler_pb2
 
 T = TypeVar("T")
+SILENT_S = 10.0
+"""Longest time between two snapshots; usual are half a second to one."""
 _HEALTHS = {
     admin_pb2.WORKER_HEALTH_SILENT: "silent",
     admin_pb2.WORKER_HEALTH_HUNG: "hung",
@@ -47,12 +52,23 @@ async def watch_board(addresses: str) -> AsyncGenerator[Board, None]:
         stub: Any = admin_pb2_grpc.AdminServiceStub(leader.channel)
         call = stub.WatchBoard(admin_pb2.WatchBoardRequest())
         try:
-            async for snapshot in call:
+            while (snapshot := await _next_of(call, leader.address)) is not EOF:
                 yield read_board(snapshot)
         except grpc.aio.AioRpcError as error:
             raise error_of(error, leader.address) from None
         finally:
             call.cancel()
+
+
+async def _next_of(call: Any, address: str) -> Any:
+    """The next snapshot; EOF when the stream has ended. UnavailableError when the scheduler at `address` is silent."""
+    try:
+        async with asyncio.timeout(SILENT_S):
+            return await read_message(call)
+    except TimeoutError:
+        raise UnavailableError(f"the scheduler at {address} has sent no board for {SILENT_S:g} s") from None
+    except ConnectionError as error:
+        raise UnavailableError(f"the scheduler at {address}: {error}") from None
 
 
 def read_board(snapshot: admin_pb2.WatchBoardResponse) -> Board:

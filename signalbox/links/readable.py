@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from signalbox.errors import InvalidRequestError, status_of
+from signalbox.errors import DeadlineExceededError, InvalidRequestError, status_of
 from signalbox.links.handlers import behaviour_of, remade
 
 Context = grpc.aio.ServicerContext[Any, Any]
 EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 """What `read_message` returns behind the last one."""
+FIRST_MESSAGE_S = 10.0
+"""Longest time for which a stream may be open before its first message has come."""
+T = TypeVar("T")
 
 
 class ReadableRequests(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -32,6 +36,18 @@ class ReadableRequests(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         if handler.request_streaming:
             return remade(handler, _of_stream(behaviour, name))
         return remade(handler, _of_one(behaviour, name), _Parser(handler.request_deserializer))
+
+
+async def first_message(requests: AsyncIterator[T]) -> T | None:
+    """The first message of a stream that another process opened; None: it ended without one. Raises
+    DeadlineExceededError when none comes within FIRST_MESSAGE_S."""
+    try:
+        async with asyncio.timeout(FIRST_MESSAGE_S):
+            return await anext(aiter(requests), None)
+    except TimeoutError:
+        raise DeadlineExceededError(
+            f"the stream has been open for {FIRST_MESSAGE_S:g} s without a message"
+        ) from None
 
 
 async def read_message(call: Any) -> Any:

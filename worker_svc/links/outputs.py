@@ -9,8 +9,9 @@ from typing import Any
 
 import grpc
 
-from signalbox.errors import InvalidRequestError, PermissionDeniedError
+from signalbox.errors import InvalidRequestError, SignalboxError
 from signalbox.links.heartbeat import HEARTBEAT_S
+from signalbox.links.readable import first_message
 from signalbox.links.rpc import abort
 from signalbox.links.tls.guard import names_of
 from signalbox.links.tls.owners import Owners
@@ -142,14 +143,14 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         self, requests: AsyncIterator[worker_pb2.StreamOutputsRequest], context: Context
     ) -> None:
         """The life of one frontend's stream."""
-        first = await anext(aiter(requests), None)
-        if first is None or not first.frontend_instance:
-            message = "the first message must name the frontend"
-            await abort(context, InvalidRequestError(message, field="frontend_instance"))
         try:
+            first = await first_message(requests)
+            if first is None or not first.frontend_instance:
+                message = "the first message must name the frontend"
+                raise InvalidRequestError(message, field="frontend_instance")
             self._owners.check(first.frontend_instance, names_of(context))
             check_versions(first.protocol, f"frontend {first.frontend_instance[:64]!r}", "this worker")
-        except (PermissionDeniedError, InvalidRequestError) as error:
+        except SignalboxError as error:
             await abort(context, error)
         await self._outputs.stream(first, requests, context)
 

@@ -17,6 +17,7 @@ from signalbox.links.tls.identity import Identity
 from signalbox.v1 import ranks_pb2
 from worker_svc.ranks import frames
 from worker_svc.ranks.place import RankPlace
+from worker_svc.transfer.channels.tcp_source import keep_alive
 from worker_svc.transfer.channels.tls import encrypt_source, encrypt_target, greet
 from worker_svc.transfer.errors import TransferError
 
@@ -26,6 +27,8 @@ JOIN_S = 600.0
 HELLO_S = 5.0
 """How long a connection may take to say which rank it is."""
 DIAL_S = 0.5
+PATH_S = 60.0
+"""Longest time for which the host of another rank may acknowledge nothing."""
 MOST_STRANGERS = 16
 TOLD, SAYS = ranks_pb2.RANK_CHANNEL_TOLD, ranks_pb2.RANK_CHANNEL_SAYS
 VERSION = f"{__version__} {hashlib.sha256(ranks_pb2.DESCRIPTOR.serialized_pb).hexdigest()[:16]}"
@@ -73,6 +76,7 @@ class Gathering:
             except OSError:
                 return
             try:
+                watch_path(connection)
                 if self.identity is not None:
                     connection = encrypt_source(connection, self.identity)
             except OSError as error:
@@ -135,6 +139,14 @@ class Gathering:
             former.close()
 
 
+def watch_path(connection: socket.socket) -> None:
+    """What is sent leaves at once, and the system ends the connection when the other host acknowledges nothing for
+    PATH_S: a host that is gone ends no connection."""
+    keep_alive(connection)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # for what was sent: keepalive asks only where nothing was
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(PATH_S * 1e3))
+
+
 def _hang_up(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
@@ -168,7 +180,7 @@ def _dial_one(place: RankPlace, identity: Identity | None, channel: ranks_pb2.Ra
     host, _, port = place.leader.rpartition(":")
     connection = socket.create_connection((host.strip("[]"), int(port)), HELLO_S)
     try:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        watch_path(connection)
         if identity is not None:
             connection = encrypt_target(connection, identity)
             greet(connection, identity)

@@ -9,9 +9,10 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from signalbox.errors import InvalidRequestError, SignalboxError, UnavailableError
+from signalbox.errors import DeadlineExceededError, InvalidRequestError, SignalboxError, UnavailableError
 from signalbox.links import rpc
 from signalbox.links.outbox import MAX_BATCH_BYTES, split
+from signalbox.links.readable import first_message
 from signalbox.links.tls.guard import instance_in
 from signalbox.links.tls.owners import check_worker
 from signalbox.links.tls.roles import Role
@@ -56,7 +57,10 @@ class RelayServicer:
 
     async def _attach_worker(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """The life of one worker's stream."""
-        first = await anext(aiter(requests), None)
+        try:
+            first = await first_message(requests)
+        except DeadlineExceededError as error:
+            await rpc.abort(context, error)
         if first is None:
             return  # the worker changed its mind
         own = instance_in(context, Role.WORKER)

@@ -13,7 +13,7 @@ import pytest
 from scheduler_svc.admin import board_snapshot
 from scheduler_svc.admin.board_snapshot import block_map, make_snapshot
 from scheduler_svc.admin.board_times import WINDOW_S, ReportTimes, SampleRing
-from scheduler_svc.admin.servicer import worker_status
+from scheduler_svc.admin.servicer import AdminServicer, worker_status
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool
 from scheduler_svc.core.blocks.checkpoints import CheckpointCounts
 from scheduler_svc.core.config import SchedulerConfig
@@ -23,9 +23,11 @@ from scheduler_svc.core.slots.state import CLIENT_PAUSED, DISPLACED, HELD
 from scheduler_svc.core.step.step import StepReport
 from scheduler_svc.metrics import read
 from scheduler_svc.step_loop import StepLoop
+from signalbox.board import link as board_link
 from signalbox.board.link import read_board, watch_board
 from signalbox.board.snapshot import Checkpoints, Disk
 from signalbox.cli.commands.service.status import to_json, to_table
+from signalbox.errors import UnavailableError
 from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import BlockGroupKind, WorkerHealth, WorkerRole
 from signalbox.telemetry.attributes import (
@@ -365,6 +367,24 @@ async def test_a_watcher_that_comes_back_sees_the_state_of_now() -> None:
         async with aclosing(watch_board(address)) as boards:
             assert [w.worker_id for w in (await anext(boards)).workers] == ["w"]
         worker.cancel()
+
+
+class MuteAdmin(AdminServicer):
+    """Sends one snapshot, and nothing more."""
+
+    async def WatchBoard(self, request: Any, context: Any) -> None:  # noqa: N802
+        await context.write(admin_pb2.WatchBoardResponse())
+        await asyncio.Event().wait()
+
+
+async def test_a_silent_scheduler_is_not_watched_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H7: its last board would be shown as that of now."""
+    monkeypatch.setattr(board_link, "SILENT_S", 0.2)
+    async with serve(admin=MuteAdmin) as (_, address), aclosing(watch_board(address)) as boards:
+        await anext(boards)
+        async with asyncio.timeout(20):
+            with pytest.raises(UnavailableError, match="has sent no board"):
+                await anext(boards)
 
 
 async def until_nothing_listens(loop: Any) -> None:

@@ -172,7 +172,10 @@ def test_strangers_are_sent_away_and_harm_nobody(monkeypatch: pytest.MonkeyPatch
     connections = dial(RankPlace(1, 2, f"127.0.0.1:{port}"), None, 5)
     waiting.join(10)
     assert not waiting.is_alive() and set(gathering.channels) == {(1, TOLD), (1, SAYS)}
-    for connection in connections:
+    for connection in (*connections, *gathering.channels.values()):
+        limit_ms = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        assert limit_ms == joining.PATH_S * 1e3, "RK5: the system watches the path"
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         connection.close()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from signalbox.errors import InvalidRequestError, SignalboxError, UnavailableError
+from signalbox.links.readable import first_message
 from signalbox.links.rpc import abort
 from signalbox.links.tls.guard import instance_in, names_of
 from signalbox.links.tls.owners import Owners, check_worker
@@ -31,8 +32,8 @@ class TransferServicer(transfer_pb2_grpc.TransferServiceServicer):
         self, requests: AsyncIterator[transfer_pb2.PullRequest], context: Context
     ) -> Responses:
         """The life of one target's stream."""
-        first = await anext(aiter(requests), None)
         try:
+            first = await first_message(requests)
             if first is None or not first.HasField("hello"):
                 raise InvalidRequestError("the first message must be a hello", field="hello")
             if self.source is None:

@@ -216,6 +216,13 @@ def test_library_is_built_once(fresh_cache: Path) -> None:
     assert built.stat().st_mtime_ns == first
 
 
+def test_a_builder_that_is_stopped_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H7: a stopped process keeps its lock."""
+    monkeypatch.setattr(build, "BUILD_TIMEOUT_S", 0.2)
+    with build.one_builder(tmp_path / "kernels.so"), build.one_builder(tmp_path / "kernels.so"):
+        assert (tmp_path / "kernels.lock").exists()
+
+
 @needs_compiler
 def test_cache_that_cannot_be_written_is_no_obstacle(
     fresh_cache: Path, monkeypatch: pytest.MonkeyPatch

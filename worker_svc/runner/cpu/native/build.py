@@ -11,9 +11,11 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 SOURCE = Path(__file__).parent / "kernels.cpp"
 NATIVE = "-march=native"
@@ -29,6 +31,7 @@ OPTIONS = (
 )
 BUILD_TIMEOUT_S = 600
 """Half a minute of a core; a machine that starts many things at once may take long for that."""
+LOOK_S = 0.1
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -64,15 +67,27 @@ def built_library(compiler: str) -> Path:
     return path
 
 
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 @contextmanager
 def one_builder(path: Path) -> Iterator[None]:
-    """Processes that start together, as the workers of a ring do, compile `path` once: the others wait for it.
+    """Processes that start together, as the workers of a ring do, compile `path` once: the others wait for it, as long
+    as a build may take.
 
-    A lock whose file is gone keeps nobody out; then two compile the same, as they may.
+    A lock whose file is gone keeps nobody out, nor does one that a stopped process holds; then two compile the same, as
+    they may.
     """
     lock = path.with_suffix(".lock")
+    give_up = time.monotonic() + BUILD_TIMEOUT_S
     with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        while not _try_lock(file) and time.monotonic() < give_up:
+            time.sleep(LOOK_S)
         try:
             yield
         finally:

@@ -1,0 +1,1 @@
+"""Every wait of the services stands in docs/design/waits.md."""
