@@ -20,6 +20,7 @@ from frontend_svc.templates.library import (
 )
 from frontend_svc.text.longest_token import longest_token
 from signalbox.errors import StartupError
+from signalbox.runtime.start.model_directory import no_directory
 
 LONG_TEXT_CHARS = 8192
 """Texts from this length on are encoded in a thread (the library drops the GIL): it takes over a millisecond."""
@@ -144,7 +145,7 @@ def load_tokenizer(directory: Path, chat_template: Path | None = None) -> Tokeni
     Raises StartupError with what is missing or broken; a broken template of the directory is told when it is used.
     """
     if not directory.is_dir():
-        raise StartupError(f"the model directory {directory} does not exist")
+        raise StartupError(no_directory(directory, "frontend"))
     source = _read(directory / "tokenizer.json")
     try:
         fast = FastTokenizer.from_buffer(source)

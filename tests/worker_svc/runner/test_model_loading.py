@@ -52,7 +52,10 @@ def change_config(path: Path, **changes: Any) -> None:
 
 
 def test_missing_directory(tmp_path: Path) -> None:
-    assert refusal(tmp_path / "nowhere") == f"{tmp_path / 'nowhere'} is not a directory."
+    assert refusal(tmp_path / "nowhere") == (
+        f"the model directory {tmp_path / 'nowhere'} does not exist; for a model by its name: "
+        "signalbox serve worker --model NAME"
+    )
 
 
 def test_missing_config(broken: Path) -> None:

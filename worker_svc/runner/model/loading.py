@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import transformers
 
+from signalbox.runtime.start.model_directory import no_directory
 from worker_svc.runner.attention import attention
 from worker_svc.runner.attention.attention import Recorded, native_kernels
 from worker_svc.runner.attention.kv_cache import NO_KV, LayerShape
@@ -114,7 +115,7 @@ def load_model(
     ModelLoadError if the directory or a setting cannot be served.
     """
     if not model_dir.is_dir():
-        raise ModelLoadError(f"{model_dir} is not a directory.")
+        raise ModelLoadError(no_directory(model_dir, "worker"))
     raw_config = checkpoint.read_json(model_dir / checkpoint.CONFIG)
     check_config(raw_config, model_dir / checkpoint.CONFIG, max_model_len)
     checkpoint.check_weights(model_dir)
