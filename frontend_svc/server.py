@@ -262,7 +262,7 @@ class Frontend:
             await asyncio.sleep(min(1.0, self._settings.stall_s / 2))
             self.table.cancel_stalled(self.table.clock(), self._settings.stall_s)
             if not len(self.table):
-                self._collector.sweep(self.table.clock())
+                asyncio.get_running_loop().call_soon(self._collector.sweep, self.table.clock())
 
 
 def _short_of_memory() -> UnavailableError:

@@ -50,12 +50,18 @@ class Crowd:
         self._tasks: list[asyncio.Task[bytes]] = []
 
     async def come(
-        self, bodies: Sequence[bytes], path: str = "/v1/completions", headers: Sequence[str] = ()
+        self,
+        bodies: Sequence[bytes],
+        path: str = "/v1/completions",
+        headers: Sequence[str] = (),
+        keys: Sequence[str] = (),
     ) -> None:
-        """Opens a call for each body; returns when all are sent."""
+        """Opens a call for each body; returns when all are sent. keys: of the callers, in turn; none: without one."""
         for first in range(0, len(bodies), AT_ONCE):
-            for body in bodies[first : first + AT_ONCE]:
-                self._tasks.append(asyncio.create_task(post(self._address, path, body, headers)))
+            for number, body in enumerate(bodies[first : first + AT_ONCE], first):
+                own = [f"Authorization: Bearer {keys[number % len(keys)]}"] if keys else []
+                call = post(self._address, path, body, [*headers, *own])
+                self._tasks.append(asyncio.create_task(call))
             await asyncio.sleep(0.1)
 
     @property
