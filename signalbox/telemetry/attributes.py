@@ -225,3 +225,7 @@ METRIC_RELAY_WAITING: Final = f"{RELAY}_waiting"
 
 METRIC_SPANS: Final = "signalbox_telemetry_spans"
 """Spans by result: exported, failed, dropped."""
+METRIC_PART_FAILURES: Final = "signalbox_part_failures"
+"""Errors of threads and tasks of a service, by part."""
+METRIC_PART_ENDED: Final = "signalbox_part_ended"
+"""Whether an error has ended a part (1): what needs it is off."""

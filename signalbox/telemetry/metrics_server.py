@@ -14,7 +14,8 @@ from prometheus_client.registry import Collector
 
 from signalbox.errors import StartupError
 from signalbox.links.tls.scrapes import ScrapeGuard
-from signalbox.telemetry.attributes import METRIC_SPANS
+from signalbox.runtime.parts import FAILURES, PartFailures
+from signalbox.telemetry.attributes import METRIC_PART_ENDED, METRIC_PART_FAILURES, METRIC_SPANS
 from signalbox.telemetry.scrape_server import ScrapeServer
 from signalbox.telemetry.spans import SpanCounts
 
@@ -47,12 +48,28 @@ class LoopCollector(Collector):
         return iter(answer.result(READ_TIMEOUT_S))
 
 
+class PartsCollector(Collector):
+    """What became of the threads and tasks of this process. Any thread may ask: the event loop may have failed."""
+
+    def __init__(self, failures: PartFailures) -> None:
+        self._failures = failures
+
+    def collect(self) -> Iterator[Metric]:
+        """Called in a thread of the HTTP server."""
+        counts, ended = self._failures.counts, self._failures.ended
+        failures = [({"part": part}, float(count)) for part, count in counts.items()]
+        yield counter(METRIC_PART_FAILURES, "Errors of threads and tasks of this service.", failures)
+        samples = [({"part": part}, float(part in ended)) for part in counts]
+        yield gauge(METRIC_PART_ENDED, "Whether an error has ended the part (1).", samples)
+
+
 class MetricsServer:
     """A server in a thread. It shows no more than what the process takes before it is told what."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
+        self._registry.register(PartsCollector(FAILURES))
         self._stop: Callable[[], None] | None = None
 
     def show(self, read: Callable[[], Iterable[Metric]]) -> None:

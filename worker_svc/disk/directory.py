@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worker_svc.disk import segment
-from worker_svc.disk.segment import Index, Payload, SegmentError
+from worker_svc.disk.segment import Index, Payload, Record, SegmentError
 
 logger = logging.getLogger(__name__)
 SUFFIX = ".kv"
@@ -48,6 +49,13 @@ class _Segment:
     path: Path
     index: Index
     touched: float = 0.0
+
+
+class _Found(NamedTuple):
+    """One of the blocks that are asked for, by its number, and where it stands."""
+
+    number: int
+    record: Record
 
 
 class SegmentDirectory:
@@ -97,7 +105,9 @@ class SegmentDirectory:
             seen.add(name)
             if name not in self._segments and name not in self._bad:
                 self._open(Path(entry.path), changes)
-        for name in [name for name in self._segments if name not in seen]:
+        with self._lock:
+            gone = [name for name in self._segments if name not in seen]
+        for name in gone:
             self._close(name, changes)
         self._bad &= seen
         return changes
@@ -156,19 +166,28 @@ class SegmentDirectory:
         """Reads blocks of a group into `[n, bytes]`. Returns which of them are there and right, and what has turned out
         not to be. OSError as the disk has it, but for a file that is gone."""
         is_read, changes = np.zeros(len(names), np.bool_), Changes()
-        with self._lock:
-            places = [self._places.get((group, name)) for name in names]
-        for place in {id(each): each for each in places if each is not None}.values():
-            numbers = [number for number, other in enumerate(places) if other is place]
-            numbers.sort(key=lambda number: place.index.records[names[number]].offset)
-            self._read_of(place, names, numbers, into, is_read, changes)
+        for place, found in self._find(group, names):
+            self._read_of(place, found, names, into, is_read, changes)
         return is_read, changes
+
+    def _find(self, group: int, names: Sequence[bytes]) -> list[tuple[_Segment, list[_Found]]]:
+        """Segments that have any of these, each with what it has of them, in the order of the file."""
+        by_path: dict[Path, tuple[_Segment, list[_Found]]] = {}
+        with self._lock:
+            for number, name in enumerate(names):
+                place = self._places.get((group, name))
+                record = place.index.records.get(name) if place is not None else None
+                if place is not None and record is not None:
+                    by_path.setdefault(place.path, (place, []))[1].append(_Found(number, record))
+        for _, found in by_path.values():
+            found.sort(key=lambda each: each.record.offset)
+        return list(by_path.values())
 
     def _read_of(
         self,
         place: _Segment,
+        found: list[_Found],
         names: Sequence[bytes],
-        numbers: list[int],
         into: U8,
         is_read: NDArray[np.bool_],
         changes: Changes,
@@ -179,10 +198,9 @@ class SegmentDirectory:
             self._close(place.path.name, changes)
             return
         try:
-            for number in numbers:
+            for number, record in found:
                 name = names[number]
-                record = place.index.records.get(name)
-                is_right = record is not None and segment.read_record(file, name, record, into[number].data)
+                is_right = segment.read_record(file, name, record, into[number].data)
                 is_read[number] = is_right
                 if not is_right:
                     logger.warning("a block in %s is damaged; it is computed anew", place.path)
@@ -208,22 +226,25 @@ class SegmentDirectory:
     def drop(self, names: Sequence[bytes]) -> Changes:
         """Contents that are wrong, in all groups: the segments that have any are deleted, for all who share them."""
         changes, wrong = Changes(), set(names)
-        for name, each in list(self._segments.items()):
-            if wrong & each.index.records.keys():
-                self._delete(name, each.path, changes)
+        with self._lock:
+            found = [each.path for each in self._segments.values() if wrong & each.index.records.keys()]
+        for path in found:
+            self._delete(path, changes)
         return changes
 
     def clear(self) -> Changes:
         """Deletes all segments of the fingerprint, for all who share them."""
         changes = Changes()
-        for name, each in list(self._segments.items()):
-            self._delete(name, each.path, changes)
+        with self._lock:
+            found = [each.path for each in self._segments.values()]
+        for path in found:
+            self._delete(path, changes)
         return changes
 
-    def _delete(self, name: str, path: Path, changes: Changes) -> None:
+    def _delete(self, path: Path, changes: Changes) -> None:
         with suppress(FileNotFoundError):
             path.unlink()
-        self._close(name, changes)
+        self._close(path.name, changes)
 
     # -- writing --
 

@@ -10,59 +10,27 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from worker_svc.core.disk_orders import DiskOrders, NamedBlock
+from signalbox.runtime.parts import FAILURES, start_thread
+from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.disk.breaker import Breaker
 from worker_svc.disk.directory import Changes, SegmentDirectory
-from worker_svc.disk.memory import U8, BlockMemory
+from worker_svc.disk.jobs import Load, Read, Store, blocks_of, by_group
+from worker_svc.disk.memory import BlockMemory
 from worker_svc.disk.pace import Pace
 from worker_svc.disk.segment import Payload
 from worker_svc.disk.writer import SegmentWriter
 from worker_svc.links import disk_news as news
 
 logger = logging.getLogger(__name__)
+MOVER = "disk-blocks"
 PROBE_BYTES = 32 << 20
 """What is read at the start, to know how fast the disk is."""
-
-
-@dataclass
-class _Read:
-    """Blocks of one group that are being read from files."""
-
-    group: int
-    numbers: list[int]
-    """Numbers of the loads, in their order."""
-    names: list[bytes]
-    into: U8
-    is_read: NDArray[np.bool_]
-
-
-@dataclass(eq=False)
-class _Load:
-    """The loads of a step."""
-
-    orders: DiskOrders
-    reads: list[_Read]
-    writes: list[Callable[[U8], None]]
-    """What writes the blocks of each of `reads`."""
-    era: int
-    begun: float
-    has_read: threading.Event = field(default_factory=threading.Event)
-    is_given_up: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class _Store:
-    """The stores of a step, of each group what reads its blocks."""
-
-    orders: DiskOrders
-    reads: list[tuple[int, list[bytes], Callable[[], U8]]]
-    era: int
 
 
 @dataclass
@@ -91,22 +59,20 @@ class DiskTier:
         self._told: tuple[float, bool] = (0.0, False)
         """What a token costs, and whether nothing is read, as was told last."""
         self._blocks_lock, self._news_lock = threading.Lock(), threading.Lock()
-        self._waiting: queue.SimpleQueue[_Load | _Store | None] = queue.SimpleQueue()
-        self._to_read: queue.SimpleQueue[_Load | None] = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._move, name="disk-blocks", daemon=True),
-            threading.Thread(target=self._read, name="disk-reader", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._waiting: queue.SimpleQueue[Load | Store | None] = queue.SimpleQueue()
+        self._to_read: queue.SimpleQueue[Load | None] = queue.SimpleQueue()
+        self._has_ended = False
+        """An error has ended one of the threads."""
         self.writer = SegmentWriter(
-            directory, self.pace, self._tell_changes, self._probe, self._tell_measures
+            directory, self.pace, self._tell_changes, self._probe, self._tell_measures, self._thread_ended
         )
+        start_thread(MOVER, self._move, self._mover_ended)
+        start_thread("disk-reader", self._read, self._thread_ended)
 
     @property
     def is_off(self) -> bool:
-        """Nothing is read for a while."""
-        return self._reading.is_off(time.monotonic())
+        """Nothing is read for a while, or, where a thread has ended, ever."""
+        return self._has_ended or self._reading.is_off(time.monotonic())
 
     @property
     def num_read_failures(self) -> int:
@@ -129,22 +95,24 @@ class DiskTier:
             self.writer.drop(orders.drops)
         if orders.stores:
             reads = [
-                (group, [each.name for each in some], self._memory.reads_aside(group, _blocks(some)))
-                for group, some in _by_group(orders.stores)
+                (group, [each.name for each in some], self._memory.reads_aside(group, blocks_of(some)))
+                for group, some in by_group(orders.stores)
             ]
-            self._waiting.put(_Store(orders, reads, self._era))
+            self._waiting.put(Store(orders, reads, self._era))
         if orders.loads:
             self._begin_loads(orders)
+        if self._has_ended:
+            self._give_up_waiting()
 
     def _begin_loads(self, orders: DiskOrders) -> None:
         reads, writes = [], []
-        for group, some in _by_group(orders.loads):
+        for group, some in by_group(orders.loads):
             numbers = [number for number, load in enumerate(orders.loads) if load.group == group]
             size = self.sizes[group]
             into = np.empty((len(some), size), np.uint8)
-            reads.append(_Read(group, numbers, [e.name for e in some], into, np.zeros(len(some), np.bool_)))
-            writes.append(self._memory.writes_aside(group, _blocks(some)))
-        load = _Load(orders, reads, writes, self._era, time.monotonic())
+            reads.append(Read(group, numbers, [e.name for e in some], into, np.zeros(len(some), np.bool_)))
+            writes.append(self._memory.writes_aside(group, blocks_of(some)))
+        load = Load(orders, reads, writes, self._era, time.monotonic())
         self._to_read.put(load)
         self._waiting.put(load)
 
@@ -183,16 +151,46 @@ class DiskTier:
 
     def _move(self) -> None:
         while (job := self._waiting.get()) is not None:
+            if self._has_ended:
+                self._give_up(job)
+                continue
             try:
-                if isinstance(job, _Load):
+                if isinstance(job, Load):
                     self._load(job)
                 else:
                     self._store(job)
-            except Exception:  # a device that fails shows in the next step
-                logger.exception("blocks could not be moved between the disk tier and the device")
-                self._end(job, range(len(job.orders.loads)))
+            except BaseException as error:  # a device that fails shows in the next step
+                self._give_up(job)
+                if not isinstance(error, Exception):
+                    raise
+                FAILURES.add(MOVER, error)
 
-    def _load(self, job: _Load) -> None:
+    def _give_up(self, job: Load | Store) -> None:
+        """Nothing of it arrives, and whoever waits for it is told so."""
+        if isinstance(job, Store):
+            self._tell_changes(Changes(removed=job.names))
+        self._end(job, range(len(job.orders.loads)))
+
+    def _give_up_waiting(self) -> None:
+        """Any thread may call it."""
+        with suppress(queue.Empty):
+            while True:
+                job = self._waiting.get_nowait()
+                if job is None:
+                    self._waiting.put(None)  # for the thread, if it still runs
+                    return
+                self._give_up(job)
+
+    def _mover_ended(self, error: BaseException) -> None:
+        self._thread_ended(error)
+        self._give_up_waiting()
+
+    def _thread_ended(self, error: BaseException) -> None:
+        """The tier is off for good: its scheduler is told, and orders nothing more (DT10)."""
+        self._has_ended = True
+        self._tell_changes(Changes())
+
+    def _load(self, job: Load) -> None:
         most_s = job.orders.most_us / 1e6
         is_there = job.has_read.wait(max(job.begun + most_s - time.monotonic(), 0.0))
         job.is_given_up = not is_there
@@ -220,7 +218,7 @@ class DiskTier:
             self.counts.load_s += seconds
         self._end(job, lost)
 
-    def _store(self, job: _Store) -> None:
+    def _store(self, job: Store) -> None:
         staged = []
         with self._blocks_lock:
             if job.era != self._era:
@@ -238,8 +236,8 @@ class DiskTier:
         for group, payloads in staged:
             self.writer.put(group, payloads)
 
-    def _end(self, job: _Load | _Store, lost: Sequence[int]) -> None:
-        if isinstance(job, _Load):
+    def _end(self, job: Load | Store, lost: Sequence[int]) -> None:
+        if isinstance(job, Load):
             self._tell(news.loads_ended(job.orders.step_id, lost))
         else:
             self._tell(news.stores_ended(job.orders.step_id))
@@ -248,17 +246,21 @@ class DiskTier:
 
     def _read(self) -> None:
         while (job := self._to_read.get()) is not None:
-            for read in job.reads:
-                if not job.is_given_up and not self.is_off:
-                    self._read_group(read)
-            job.has_read.set()
+            try:
+                for read in job.reads:
+                    if not job.is_given_up and not self.is_off:
+                        self._read_group(read)
+            finally:
+                job.has_read.set()
 
-    def _read_group(self, read: _Read) -> None:
+    def _read_group(self, read: Read) -> None:
         try:
             is_read, changes = self._directory.read(read.group, read.names, read.into)
-        except OSError as error:
+        except Exception as error:
+            if not isinstance(error, OSError):  # a bug costs the loads that it meets, not the thread
+                FAILURES.add("disk-reader", error)
             if self._reading.fail(time.monotonic()):
-                logger.error("the disk tier cannot be read, it is left alone for a while: %s", error)
+                logger.error("the disk tier cannot be read, it is left alone for a while: %r", error)
                 self._tell_changes(Changes())
             return
         read.is_read[:] = is_read
@@ -273,7 +275,7 @@ class DiskTier:
             if not names:
                 continue
             into, begun = np.empty((len(names), self.sizes[group]), np.uint8), time.monotonic()
-            read = _Read(group, [], names, into, np.zeros(len(names), np.bool_))
+            read = Read(group, [], names, into, np.zeros(len(names), np.bool_))
             self._read_group(read)
             if read.is_read.all():
                 self.pace.loaded(into.nbytes, time.monotonic() - begun)
@@ -289,12 +291,3 @@ class DiskTier:
         self._told = self.pace.token_us, self.is_off
         for event in news.news_of(self, changes, begins=begins):
             self._tell(event)
-
-
-def _by_group(some: Sequence[NamedBlock]) -> list[tuple[int, list[NamedBlock]]]:
-    groups = sorted({each.group for each in some})
-    return [(group, [each for each in some if each.group == group]) for group in groups]
-
-
-def _blocks(some: Sequence[NamedBlock]) -> NDArray[np.int32]:
-    return np.array([each.block for each in some], np.int32)

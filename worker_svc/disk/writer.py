@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import platform
 import queue
 import threading
@@ -13,12 +14,14 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import NamedTuple
 
+from signalbox.runtime.parts import FAILURES, start_thread
 from worker_svc.disk.breaker import Breaker
 from worker_svc.disk.directory import Changes, SegmentDirectory
 from worker_svc.disk.pace import Pace
 from worker_svc.disk.segment import Payload
 
 logger = logging.getLogger(__name__)
+WRITER = "disk-writer"
 IDLE_S = 0.3
 """What waits is written when nothing has come for so long: a conversation that has ended is on disk soon."""
 LOOK_S = 2.0
@@ -44,10 +47,12 @@ class SegmentWriter:
         on_changes: Callable[[Changes], None],
         on_start: Callable[[], None],
         on_look: Callable[[], None],
+        on_failed: Callable[[BaseException], None],
     ) -> None:
-        """All are called in the thread; on_start: when it has looked for the first time, on_look: each time behind."""
+        """All are called in the thread. on_start: when it has looked for the first time; on_look: each time after;
+        on_failed: an error has ended it."""
         self._directory, self._pace, self._on_changes = directory, pace, on_changes
-        self._on_start, self._on_look = on_start, on_look
+        self._on_start, self._on_look, self._on_failed = on_start, on_look, on_failed
         self._inbox: queue.SimpleQueue[_Staged | Work | None] = queue.SimpleQueue()
         self._staged: dict[int, list[Payload]] = {}
         self._num_staged_bytes = 0
@@ -59,19 +64,24 @@ class SegmentWriter:
         """Blocks that were written, and that were not because the disk was full, slow or broken."""
         self._saved_token_us = 0.0
         self._most_bytes = max(min(MOST_SEGMENT_BYTES, directory.max_bytes // 8), 1)
-        self._thread = threading.Thread(target=self._run, name="disk-writer", daemon=True)
-        self._thread.start()
+        self._has_ended = False
+        """An error has ended the thread."""
+        self._thread = start_thread(WRITER, self._run, self._ended)
 
     def has_room(self, num_bytes: int) -> bool:
         """So much may be put now; otherwise it is not to be stored."""
+        if self._has_ended or self.breaker.is_off(_now()):
+            return False
         with self._lock:
-            return self._num_staged_bytes + num_bytes <= MOST_STAGED_BYTES and not self.breaker.is_off(_now())
+            return self._num_staged_bytes + num_bytes <= MOST_STAGED_BYTES
 
     def put(self, group: int, payloads: list[Payload]) -> None:
         """Has these written soon."""
         with self._lock:
             self._num_staged_bytes += sum(len(payload.content) for payload in payloads)
         self._inbox.put(_Staged(group, payloads))
+        if self._has_ended:
+            self._drop_waiting()
 
     def drop(self, names: Sequence[bytes]) -> None:
         """Contents that are wrong: what has any of them is deleted, and none of them is written from now on."""
@@ -121,6 +131,34 @@ class SegmentWriter:
                 self._on_look()
                 looked = _now()
 
+    def _ended(self, error: BaseException) -> None:
+        """Nothing is written any more: what waits is dropped, and its scheduler told so."""
+        self._has_ended = True
+        logger.error(
+            "nothing is stored in %s any more, and what turns out to be wrong there is not deleted: empty it if others"
+            " share it",
+            self._directory.path,
+        )
+        self._on_failed(error)
+        staged, self._staged = self._staged, {}
+        for group, payloads in staged.items():
+            self._not_written(group, payloads)
+        self._drop_waiting()
+
+    def _drop_waiting(self) -> None:
+        """Any thread may call it."""
+        with suppress(queue.Empty):
+            while True:
+                item = self._inbox.get_nowait()
+                if isinstance(item, _Staged):
+                    self._not_written(item.group, item.payloads)
+
+    def _not_written(self, group: int, payloads: Sequence[Payload]) -> None:
+        with self._lock:
+            self._num_staged_bytes -= sum(len(payload.content) for payload in payloads)
+        self.num_dropped += len(payloads)
+        self._on_changes(Changes(removed={group: [payload.name for payload in payloads]}))
+
     def _take(self, item: _Staged) -> None:
         waiting = self._staged.setdefault(item.group, [])
         waiting += item.payloads
@@ -152,9 +190,11 @@ class SegmentWriter:
             return False
         try:
             changes = work()
-        except OSError as error:
+        except Exception as error:
+            if not isinstance(error, OSError):  # a bug costs the work that it meets, not the thread
+                FAILURES.add(WRITER, error)
             if self.breaker.fail(_now()):
-                logger.error("the disk tier cannot be %s, nothing is stored for a while: %s", what, error)
+                logger.error("the disk tier cannot be %s, nothing is stored for a while: %r", what, error)
             return False
         if work is not Changes:
             self.breaker.succeed()
@@ -165,9 +205,11 @@ class SegmentWriter:
     # -- what computing costs here, so that the next process knows (DT7) --
 
     def _read_pace(self) -> None:
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(Exception):  # whatever the file holds: what it says is measured again
             known = json.loads((self._directory.path / f"pace-{NODE}.json").read_text())
-            self._pace.token_us = self._saved_token_us = min(max(float(known["token_us"]), 0.0), 1e6)
+            token_us = float(known["token_us"])
+            if math.isfinite(token_us):
+                self._pace.token_us = self._saved_token_us = min(max(token_us, 0.0), 1e6)
 
     def _write_pace(self) -> None:
         token_us = self._pace.token_us

@@ -1,0 +1,88 @@
+"""Parts of a service: threads and tasks that run for as long as its process does. An error that ends one is logged,
+counted, and told to whoever depends on it (docs/liveness.md, LO1)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+
+log = logging.getLogger(__name__)
+
+
+class PartFailures:
+    """Errors of the parts of a process, by part. Any thread may ask and add."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = {}
+        self._ended: set[str] = set()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Errors of each part that was started; 0: none."""
+        with self._lock:
+            return dict(self._counts)
+
+    @property
+    def ended(self) -> frozenset[str]:
+        """Parts that an error has ended."""
+        with self._lock:
+            return frozenset(self._ended)
+
+    def begin(self, part: str) -> None:
+        """A part of this name starts: its count exists from now on, and the part has not ended."""
+        with self._lock:
+            self._counts.setdefault(part, 0)
+            self._ended.discard(part)
+
+    def add(self, part: str, error: BaseException, *, is_end: bool = False) -> None:
+        """Logs an error of a part and counts it. `is_end`: the part does not go on."""
+        with self._lock:
+            self._counts[part] = self._counts.get(part, 0) + 1
+            if is_end:
+                self._ended.add(part)
+        end = "has ended, what needs it is off until this process starts again" if is_end else "goes on"
+        log.error("part %s failed and %s: %r", part, end, error, exc_info=error)
+
+
+FAILURES = PartFailures()
+"""Those of this process."""
+
+
+def start_thread(
+    part: str, run: Callable[[], None], on_failed: Callable[[BaseException], None] = lambda error: None
+) -> threading.Thread:
+    """Starts a daemon thread that runs until `run` returns. on_failed: called in the thread when an error ends it."""
+    FAILURES.begin(part)
+
+    def guarded() -> None:
+        try:
+            run()
+        except BaseException as error:  # whatever it is: nobody else would hear of it
+            FAILURES.add(part, error, is_end=True)
+            on_failed(error)
+
+    thread = threading.Thread(target=guarded, name=part, daemon=True)
+    thread.start()
+    return thread
+
+
+def start_task(
+    part: str,
+    work: Coroutine[object, object, None],
+    on_failed: Callable[[BaseException], None] = lambda error: None,
+) -> asyncio.Task[None]:
+    """Starts a task that runs until `work` returns or is cancelled. on_failed: called when an error ends it."""
+    FAILURES.begin(part)
+    task = asyncio.create_task(work, name=part)
+
+    def ended(done: asyncio.Task[None]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            FAILURES.add(part, error, is_end=True)
+            on_failed(error)
+
+    task.add_done_callback(ended)
+    return task
