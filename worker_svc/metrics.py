@@ -145,5 +145,10 @@ def _of_disk(disk: DiskTier) -> Iterator[Metric]:
         names.METRIC_WORKER_DISK_BYTES, "Bytes of the disk tier, by the last look.", [({}, disk.num_bytes)]
     )
     yield gauge(
+        names.METRIC_WORKER_DISK_LEFT_OUT,
+        "Entries of the directory that cannot be read, or not be deleted.",
+        [({}, disk.num_left_out)],
+    )
+    yield gauge(
         names.METRIC_WORKER_DISK_OFF, "Whether the disk is left alone for a while.", [({}, disk.is_off)]
     )

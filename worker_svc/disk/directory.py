@@ -6,8 +6,10 @@ it to its end. All processes keep the bytes of the root bounded, each by itself:
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import stat
 import threading
 import time
 import uuid
@@ -21,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker_svc.disk import segment
-from worker_svc.disk.segment import Index, Payload, Record, SegmentError
+from worker_svc.disk.left_out import LeftOut, is_of_process
+from worker_svc.disk.segment import Index, NotAFileError, Payload, Record, SegmentError
 
 logger = logging.getLogger(__name__)
 SUFFIX = ".kv"
@@ -30,6 +33,8 @@ MAX_TEMPORARY_AGE_S = 600.0
 """A file that is being written for longer was left behind by a process that has ended."""
 TOUCH_S = 60.0
 """How often a use of a segment is noted on the disk."""
+MOST_FAILED = 3
+"""Segments in a row that cannot be read: it is the disk that fails."""
 U8 = NDArray[np.uint8]
 
 
@@ -51,6 +56,17 @@ class _Segment:
     touched: float = 0.0
 
 
+class ReadResult(NamedTuple):
+    """What came of a read."""
+
+    is_read: NDArray[np.bool_]
+    """Which of the blocks are there and right."""
+    changes: Changes
+    """What has turned out not to be there."""
+    trouble: str
+    """Why it seems to be the disk that fails: so many segments in a row could not be read; empty: it works."""
+
+
 class _Found(NamedTuple):
     """One of the blocks that are asked for, by its number, and where it stands."""
 
@@ -70,8 +86,14 @@ class SegmentDirectory:
         self._segments: dict[str, _Segment] = {}
         self._places: dict[tuple[int, bytes], _Segment] = {}
         self._lock = threading.Lock()
-        self._bad: set[str] = set()
-        """Files that are no segments, and were not taken away."""
+        self._left_out = LeftOut()
+        self._num_failed_in_row = 0
+        """Segments that could not be read since one could."""
+
+    @property
+    def num_left_out(self) -> int:
+        """Entries that are left out because they cannot be used."""
+        return len(self._left_out)
 
     def __contains__(self, place: tuple[int, bytes]) -> bool:
         """Whether the content (group, name) is there."""
@@ -88,9 +110,9 @@ class SegmentDirectory:
     # -- looking --
 
     def look(self) -> Changes:
-        """Takes notice of what others have written and deleted, and of files that are left behind. OSError as the disk
-        has it."""
-        changes, seen = Changes(), set()
+        """Takes notice of what others have written and deleted, and of files that are left behind. OSError as the
+        directory has it: an entry that cannot be used is left out (DT11)."""
+        changes, seen, now = Changes(), set(), time.monotonic()
         try:
             with os.scandir(self.path) as found:
                 entries = sorted(found, key=lambda entry: entry.name)
@@ -103,14 +125,21 @@ class SegmentDirectory:
             if not name.endswith(SUFFIX):
                 continue
             seen.add(name)
-            if name not in self._segments and name not in self._bad:
-                self._open(Path(entry.path), changes)
+            if name not in self._segments and not self._left_out.is_out(name, now):
+                self._meet(Path(entry.path), changes)
         with self._lock:
             gone = [name for name in self._segments if name not in seen]
+            self._left_out.keep(seen)
         for name in gone:
             self._close(name, changes)
-        self._bad &= seen
         return changes
+
+    def _meet(self, path: Path, changes: Changes) -> None:
+        """An entry is new, or was left out for long enough."""
+        if self._left_out.is_wrong(path.name):
+            self._delete(path, changes)
+        else:
+            self._open(path, changes)
 
     def _open(self, path: Path, changes: Changes) -> None:
         try:
@@ -119,16 +148,31 @@ class SegmentDirectory:
                 raise SegmentError("its blocks are of another size")
         except FileNotFoundError:
             return
+        except NotAFileError as error:
+            self._leave_out(path, str(error), changes)
         except (SegmentError, IndexError) as error:
-            logger.warning("%s is left out, and deleted: %s", path, error)
-            self._bad.add(path.name)
-            with suppress(OSError):
-                path.unlink()
-            return
-        self._take(_Segment(path, index), changes)
+            logger.warning("%s is deleted: %s", path, error)
+            self._delete(path, changes)
+        except Exception as error:  # whatever it is: an entry costs itself, and not what sorts after it
+            if is_of_process(error):
+                raise
+            self._leave_out(path, repr(error), changes)
+        else:
+            self._take(_Segment(path, index), changes)
+
+    def _leave_out(self, path: Path, reason: str, changes: Changes, *, is_wrong: bool = False) -> None:
+        """Nothing is read from an entry for a time. is_wrong: it is to be deleted then."""
+        with self._lock:
+            is_news = self._left_out.add(path.name, time.monotonic(), is_wrong=is_wrong)
+        if is_news:
+            what = "cannot be deleted, others may read from it" if is_wrong else "cannot be used"
+            logger.warning("%s %s; it is left out, and tried again from time to time: %s", path, what, reason)
+        self._close(path.name, changes)
 
     def _take(self, new: _Segment, changes: Changes) -> None:
         with self._lock:
+            if self._left_out.forget(new.path.name):
+                logger.info("%s can be used again", new.path)
             self._segments[new.path.name] = new
             group = new.index.group
             for name in new.index.records:
@@ -162,13 +206,25 @@ class SegmentDirectory:
 
     # -- reading --
 
-    def read(self, group: int, names: Sequence[bytes], into: U8) -> tuple[NDArray[np.bool_], Changes]:
-        """Reads blocks of a group into `[n, bytes]`. Returns which of them are there and right, and what has turned out
-        not to be. OSError as the disk has it, but for a file that is gone."""
-        is_read, changes = np.zeros(len(names), np.bool_), Changes()
+    def read(self, group: int, names: Sequence[bytes], into: U8) -> ReadResult:
+        """Reads blocks of a group into `[n, bytes]`. OSError where the process has no room for it."""
+        is_read, changes, trouble = np.zeros(len(names), np.bool_), Changes(), ""
         for place, found in self._find(group, names):
-            self._read_of(place, found, names, into, is_read, changes)
-        return is_read, changes
+            try:
+                self._read_of(place, found, names, into, is_read, changes)
+            except FileNotFoundError:
+                self._close(place.path.name, changes)
+                continue
+            except (OSError, SegmentError) as error:
+                if is_of_process(error):
+                    raise
+                self._leave_out(place.path, repr(error), changes)
+                self._num_failed_in_row += 1
+                if self._num_failed_in_row >= MOST_FAILED:
+                    trouble = repr(error)
+                continue
+            self._num_failed_in_row = 0
+        return ReadResult(is_read, changes, trouble)
 
     def _find(self, group: int, names: Sequence[bytes]) -> list[tuple[_Segment, list[_Found]]]:
         """Segments that have any of these, each with what it has of them, in the order of the file."""
@@ -192,11 +248,7 @@ class SegmentDirectory:
         is_read: NDArray[np.bool_],
         changes: Changes,
     ) -> None:
-        try:
-            file = os.open(place.path, os.O_RDONLY)
-        except FileNotFoundError:
-            self._close(place.path.name, changes)
-            return
+        file = segment.open_file(place.path)
         try:
             for number, record in found:
                 name = names[number]
@@ -242,8 +294,14 @@ class SegmentDirectory:
         return changes
 
     def _delete(self, path: Path, changes: Changes) -> None:
-        with suppress(FileNotFoundError):
-            path.unlink()
+        """One that cannot be deleted is left out here, and the deletion tried again."""
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            self._leave_out(path, repr(error), changes, is_wrong=True)
+            return
+        with self._lock:
+            self._left_out.forget(path.name)
         self._close(path.name, changes)
 
     # -- writing --
@@ -270,22 +328,32 @@ class SegmentDirectory:
                 temporary.unlink()
             raise
         self._open(path, changes)
+        if path.name not in self._segments and path.exists():
+            raise OSError(errno.EIO, "what was written cannot be read", str(path))
         return changes
 
     def make_room(self, num_bytes: int, changes: Changes) -> None:
-        """Deletes what was used least, of whatever fingerprint, until so many bytes more are within the bound. OSError
-        as the disk has it."""
+        """Deletes what was used least, of whatever fingerprint, until so many bytes more are within the bound. What
+        cannot be deleted keeps its bytes. OSError where there is no room then."""
         files = []
         for path in self._root.glob(f"*/*{SUFFIX}"):
-            with suppress(FileNotFoundError):
-                status = path.stat()
-                files.append((status.st_mtime, status.st_size, path))
-        self.num_bytes = sum(size for _, size, _ in files)
+            with suppress(OSError):  # gone, or in a directory that is not ours to read
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode):
+                    files.append((status.st_mtime, status.st_size, path))
+        self.num_bytes, num_stuck = sum(size for _, size, _ in files), 0
         for _, size, path in sorted(files):
             if self.num_bytes + num_bytes <= self.max_bytes:
                 return
-            with suppress(FileNotFoundError):
-                path.unlink()
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                num_stuck += 1
+                logger.debug("%s cannot be deleted to make room: %r", path, error)
+                continue
             self.num_bytes -= size
             if path.parent == self.path:
                 self._close(path.name, changes)
+        if num_stuck and self.num_bytes + num_bytes > self.max_bytes:
+            reason = f"{self.num_bytes} bytes of {num_stuck} files cannot be deleted to make room"
+            raise OSError(errno.EDQUOT, reason, str(self._root))

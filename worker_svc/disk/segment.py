@@ -10,6 +10,7 @@ All numbers are little endian. What the names stand for is the fingerprint's aff
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,10 @@ MAX_RECORDS = 1 << 20
 
 class SegmentError(Exception):
     """A file is no segment of ours, or not all of one."""
+
+
+class NotAFileError(SegmentError):
+    """An entry has the name of a segment, and is no file: a directory, a pipe, a socket, a device."""
 
 
 class Payload(NamedTuple):
@@ -77,10 +82,22 @@ def _write_all(file: int, data: bytes | memoryview) -> None:
         view = view[os.write(file, view) :]
 
 
+def open_file(path: Path) -> int:
+    """Opens a file to be read. NotAFileError for any other entry, without waiting for one; OSError as the disk has
+    it."""
+    file = os.open(
+        path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    )  # a pipe that nobody writes to would hang
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise NotAFileError("it is no file")
+    return file
+
+
 def read_index(path: Path, fingerprint: bytes) -> Index:
     """What a segment has, from its first bytes: payloads are not read. SegmentError for what is not one of ours, or
     was cut short; OSError as the disk has it."""
-    with path.open("rb", buffering=0) as file:
+    with os.fdopen(open_file(path), "rb", buffering=0) as file:
         fields = file.read(HEADER_BYTES)
         if len(fields) < HEADER_BYTES:
             raise SegmentError("it has no header")

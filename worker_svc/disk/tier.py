@@ -80,6 +80,11 @@ class DiskTier:
         return self._reading.num_failures
 
     @property
+    def num_left_out(self) -> int:
+        """Entries of the directory that cannot be used."""
+        return self._directory.num_left_out
+
+    @property
     def num_bytes(self) -> int:
         """Bytes below the directory, by the last look."""
         return self._directory.num_bytes
@@ -255,19 +260,24 @@ class DiskTier:
 
     def _read_group(self, read: Read) -> None:
         try:
-            is_read, changes = self._directory.read(read.group, read.names, read.into)
+            is_read, changes, trouble = self._directory.read(read.group, read.names, read.into)
         except Exception as error:
             if not isinstance(error, OSError):  # a bug costs the loads that it meets, not the thread
                 FAILURES.add("disk-reader", error)
-            if self._reading.fail(time.monotonic()):
-                logger.error("the disk tier cannot be read, it is left alone for a while: %r", error)
-                self._tell_changes(Changes())
+            self._reading_failed(repr(error))
             return
         read.is_read[:] = is_read
         if is_read.any():
             self._reading.succeed()
         if changes:
             self._tell_changes(changes)
+        if trouble:
+            self._reading_failed(trouble)
+
+    def _reading_failed(self, reason: str) -> None:
+        if self._reading.fail(time.monotonic()):
+            logger.error("the disk tier cannot be read, it is left alone for a while: %s", reason)
+            self._tell_changes(Changes())
 
     def _probe(self) -> None:
         """Reads some of what there is, so that the first request knows what a load takes."""

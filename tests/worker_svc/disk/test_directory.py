@@ -34,7 +34,7 @@ def opened(root: Path, fingerprint: bytes = FINGERPRINT, max_bytes: int = 1 << 2
 
 def read(directory: SegmentDirectory, names: list[bytes], group: int = 0) -> list[bytes | None]:
     into = np.zeros((len(names), SIZES[group]), np.uint8)
-    is_read, _ = directory.read(group, names, into)
+    is_read, *_ = directory.read(group, names, into)
     return [row.tobytes() if found else None for row, found in zip(into, is_read, strict=True)]
 
 
