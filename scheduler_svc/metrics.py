@@ -174,7 +174,16 @@ def _handoffs(loop: StepLoop) -> Iterator[Metric]:
 
 
 def _pulls(loop: StepLoop) -> Iterator[Metric]:
-    counts = loop.core.handoffs.pulls.counts
+    pulls = loop.core.handoffs.pulls
+    out = [("hand_off", each) for each in loop.core.handoffs.pairs.left_out()]
+    out += [("pull", each) for each in pulls.pairs.left_out()]
+    pairs = [({"source": e.source_id, "target": e.target_id, "what": what}, 1.0) for what, e in out]
+    yield gauge(
+        names.METRIC_PAIR_LEFT_OUT,
+        "Whether a worker is not asked to read from another, as it could not.",
+        pairs,
+    )
+    counts = pulls.counts
     results: list[tuple[Labels, float]] = [({"result": "read"}, counts.num_ended)]
     results += [({"result": f"failed_{reason}"}, count) for reason, count in counts.failed.items()]
     yield counter(

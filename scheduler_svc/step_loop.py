@@ -336,7 +336,7 @@ class StepLoop:
     def _close_links(self) -> None:
         """Ends the links of workers that are to say hello when they come back."""
         liveness = self.core.liveness
-        for sentence in liveness.news:
+        for sentence in [*liveness.news, *self.core.handoffs.take_news()]:
             logger.warning("%s", sentence)
         for worker_id in liveness.closing:
             if worker_id in self._workers:

@@ -23,7 +23,8 @@ def _take_import(core: Scheduler, worker_id: str, ended: scheduler_pb2.ImportEnd
             ended.slot,
             ended.error.message,
         )
-        core.handoffs.failed(worker_id, ended.slot, ended.transfer, now)
+        why = ended.error.message[:200]
+        core.handoffs.failed(worker_id, ended.slot, ended.transfer, now, why)
     else:
         core.handoffs.ended(worker_id, ended.slot, ended.transfer, parse_arrived(ended), now)
 

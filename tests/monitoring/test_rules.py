@@ -38,6 +38,7 @@ GAUGES: dict[str, Series] = {
         f'{SCHEDULER}_blocks{{{WORKER},state="held"}}': (10, 39),
         f"{SCHEDULER}_worker_blocks{{{WORKER}}}": (40, 40),
     },
+    "PairLeftOut": {f'{SCHEDULER}_pair_left_out{{source="a",target="b",what="pull"}}': (0, 1)},
     "PartEnded": {'signalbox_part_ended{part="disk-writer",instance="a"}': (0, 1)},
     "IdentitiesMixed": {f'{SCHEDULER}_model_identities{{model="m"}}': (1, 2)},
 }

@@ -16,6 +16,7 @@ from scheduler_svc.core.handoff.handoff import Phase
 from scheduler_svc.core.handoff.patience import Patience
 from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.handoff.waits import HandoffWaits
+from scheduler_svc.core.liveness.pairs import Pair, PairTroubles
 from scheduler_svc.core.pulls.desk import PullDesk
 from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.recovery.withdrawal import withdraw_named
@@ -29,6 +30,8 @@ RETRY_S = 1.0
 """How long a request stays where it is after a hand-off of it has failed, before the next is begun unasked; twice as
 long after each further one."""
 MAX_RETRY_S = 60.0
+OF_PAIR = {"target", "late"}
+"""Reasons of failures by which a pair of workers is left out (HO21)."""
 
 
 class HandoffRefusedError(ValueError):
@@ -49,6 +52,16 @@ def key_to_move(requests: Mapping[RequestKey, Request], request_id: str) -> Requ
     return found[0]
 
 
+def pair_of(handoff: Handoff) -> Pair:
+    """The processes at its ends."""
+    return Pair(handoff.source_process, handoff.target_process)
+
+
+def num_open(source: Worker, target: Worker) -> int:
+    """Hand-offs under way from one worker to another."""
+    return sum(each.target is target for each in source.handoffs.exports.values())
+
+
 class HandoffDesk:
     """All hand-offs between the workers of one scheduler. `now` as everywhere."""
 
@@ -66,6 +79,7 @@ class HandoffDesk:
         self._last_transfer = 0
         self.counts = HandoffCounts()
         self._patience = Patience()
+        self.pairs = PairTroubles("nothing is handed over there")
         self.now = 0.0
         """When somebody last said what time it is: for calls that come without."""
         self.waits = HandoffWaits(config.worker_grace_s, workers, register, self.thaw, self.commit_found)
@@ -130,6 +144,19 @@ class HandoffDesk:
             return "its frontend does not hear this scheduler"
         return why_request_stays(request, source)
 
+    def may_go(self, request: Request, source: Worker, target: Worker, now: float) -> bool:
+        """A policy may hand `request` over to `target`, if it can be handed over to anybody (HO1, HO21)."""
+        if self.pairs.has_any:
+            pair = Pair(source.process, target.process)
+            if not self.pairs.may_try(pair, now, num_open(source, target)):
+                return False
+        return not why_not_there(request, source, target, self._config.watermark_blocks_per_seq)
+
+    @property
+    def most_per_pair(self) -> int:
+        """Hand-offs of a source at a time that one target gets while others may have them, too (HO21)."""
+        return -(-self._config.max_handoffs_per_worker // 2)
+
     def _next_leg(self, request: Request) -> int:
         request.newest_leg += 1
         return request.newest_leg
@@ -168,11 +195,11 @@ class HandoffDesk:
             handoff.phase = Phase.READY
             handoff.source.handoffs.freezing.append(handoff)
 
-    def failed(self, worker_id: str, slot: int, transfer: int, now: float) -> None:
-        """A target will never have all of a request (HO8). Raises DivergenceError."""
+    def failed(self, worker_id: str, slot: int, transfer: int, now: float, why: str = "") -> None:
+        """A target will never have all of a request (HO8); `why` is a sentence. Raises DivergenceError."""
         handoff = self._import(worker_id, slot, transfer)
         if handoff is not None:
-            self.stop(handoff, "target", now)
+            self.stop(handoff, "target", now, why=why)
 
     def ended(self, worker_id: str, slot: int, transfer: int, arrived: Arrived, now: float) -> None:
         """A target has all of a request: that is the commit (HO6). Raises DivergenceError."""
@@ -231,12 +258,15 @@ class HandoffDesk:
         frozen_s = max(now - (handoff.frozen_at or now), 0.0)
         counts.frozen_s += frozen_s
         self._patience.took(frozen_s)
+        self.pairs.succeeded(pair_of(handoff))
         handoff.request.history.num_failed_handoffs = 0
         handoff.request.history.no_handoff_before = 0.0
 
-    def stop(self, handoff: Handoff, reason: str, now: float, *, source_knows: bool = False) -> None:
+    def stop(
+        self, handoff: Handoff, reason: str, now: float, *, source_knows: bool = False, why: str = ""
+    ) -> None:
         """The hand-off has failed; the request goes on at the source (HO8). `source_knows`: that one has ended it by
-        itself, or is told in another way."""
+        itself, or is told in another way. `why`: the target's own sentence."""
         if handoff.is_over:
             return
         self.now = now
@@ -245,15 +275,23 @@ class HandoffDesk:
         self._leave(handoff, Phase.FAILED)
         self._drop_target(handoff)
         self.counts.failed[reason] += 1
-        history = request.history
-        history.no_handoff_before = now + min(RETRY_S * 2**history.num_failed_handoffs, MAX_RETRY_S)
-        history.num_failed_handoffs += 1
+        self._hold_back(handoff, reason, now, why)
         if source_knows or not (self._is_current(source) and source.table.holds(request)):
             return
         if was_frozen:
             self.thaw(request, source)
         elif handoff.is_source_told:
             source.handoffs.kept.append(slot)
+
+    def _hold_back(self, handoff: Handoff, reason: str, now: float, why: str) -> None:
+        """What has failed is not tried again at once: the pair is left out, or the request stays for a while. One that
+        failed for the first time, by the pair's fault, may go to another worker now (HO21)."""
+        history = handoff.request.history
+        if reason in OF_PAIR:
+            self.pairs.failed(pair_of(handoff), why or reason, now)
+        if reason not in OF_PAIR or history.num_failed_handoffs:
+            history.no_handoff_before = now + min(RETRY_S * 2**history.num_failed_handoffs, MAX_RETRY_S)
+        history.num_failed_handoffs += 1
 
     def thaw(self, request: Request, source: Worker) -> None:
         """A frozen request goes on where it is, under a leg of its own."""
@@ -321,6 +359,22 @@ class HandoffDesk:
         self.leave_troubled(now)
         self._end_late(now)
         self.waits.tick(now)
+        self._forget_old_troubles(now)
+
+    def _forget_old_troubles(self, now: float) -> None:
+        if not (self.pairs.has_any or self.pulls.pairs.has_any):
+            return
+        workers = self._workers.values()
+        processes = {worker.process for worker in workers}
+        is_open = {pair_of(each) for worker in workers for each in worker.handoffs.imports.values()}
+        self.pairs.forget_old(processes, is_open, now)
+        self.pulls.tick(processes, now)
+
+    def take_news(self) -> list[str]:
+        """What an operator should know of pairs of workers, in words; it is told once."""
+        news = self.pairs.news + self.pulls.pairs.news
+        self.pairs.news, self.pulls.pairs.news = [], []
+        return news
 
     def leave_troubled(self, now: float) -> None:
         """Ends hand-offs to workers that are not well, or that the request's frontend does not hear (HO1). Where the

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.handoff.desk import HandoffDesk
-from scheduler_svc.core.handoff.eligibility import same_layout, why_not_there
+from scheduler_svc.core.handoff.desk import HandoffDesk, num_open
+from scheduler_svc.core.handoff.eligibility import same_layout
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
 
@@ -33,7 +33,7 @@ def _hand_over(
     if not targets:
         return
     for request in candidates(source, desk, now)[:MAX_LOOKED_AT]:
-        target = best_target(request, source, targets, config)
+        target = best_target(request, source, targets, desk, now)
         if target is not None:
             desk.begin(request, source, target, now)
             room -= 1
@@ -53,9 +53,14 @@ def candidates(source: Worker, desk: HandoffDesk, now: float) -> list[Request]:
 
 
 def best_target(
-    request: Request, source: Worker, targets: list[Worker], config: SchedulerConfig
+    request: Request, source: Worker, targets: list[Worker], desk: HandoffDesk, now: float
 ) -> Worker | None:
-    """Who has room for it, and the most free places of these; None: nobody has."""
-    watermark = config.watermark_blocks_per_seq
-    able = [target for target in targets if not why_not_there(request, source, target, watermark)]
-    return max(able, key=lambda target: target.limits.max_num_seqs - target.num_active, default=None)
+    """Who has room for it: the one with the most free places, of those that get less than their share of the source's
+    hand-offs now, if there are any (HO21); None: nobody has room."""
+    most = desk.most_per_pair
+    able = [target for target in targets if desk.may_go(request, source, target, now)]
+    return max(
+        able,
+        key=lambda each: (num_open(source, each) < most, each.limits.max_num_seqs - each.num_active),
+        default=None,
+    )

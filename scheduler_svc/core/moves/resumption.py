@@ -74,7 +74,7 @@ def _target_for(
     if not worker.is_resumable(slot) or desk.why_request_stays(request, worker):
         return None
     able = [each for each in targets if _has_blocks(each, num_tokens(worker, slot), config)]
-    return best_target(request, worker, able, config)
+    return best_target(request, worker, able, desk, now)
 
 
 def _has_blocks(target: Worker, count: int, config: SchedulerConfig) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +25,8 @@ from scheduler_svc.core.blocks.side_copies import end_fence
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.disk.worth import most_load_us
 from scheduler_svc.core.handoff.eligibility import same_layout
+from scheduler_svc.core.liveness.evidence import Process
+from scheduler_svc.core.liveness.pairs import Pair, PairTroubles
 from scheduler_svc.core.pulls.plan import PullPlan
 from scheduler_svc.core.pulls.pull import PullOf
 from scheduler_svc.core.request import Request
@@ -67,6 +69,7 @@ class PullDesk:
         self._open: dict[int, Pull] = {}
         self._woken: list[str] = []
         self.counts = PullCounts()
+        self.pairs = PairTroubles("no cached blocks are read there")
 
     def attached(self, worker: Worker) -> None:
         """A worker has said hello: it may pull, if it can."""
@@ -88,6 +91,7 @@ class PullDesk:
             (longer, source)
             for source in self._workers.values()
             if _shows_to(source, worker)
+            and self._may_try(source, worker, now)
             and (longer := find_longer(worker, prefix, partial(_has, source))) is not None
         ]
         if not found:
@@ -132,6 +136,19 @@ class PullDesk:
         self._woken.append(plan.source_id)
         self.counts.num_begun += 1
 
+    def _may_try(self, source: Worker, target: Worker, now: float) -> bool:
+        """The target could read from the source when it last tried, or may try again (PB9)."""
+        if not self.pairs.has_any:
+            return True
+        num_open = sum(pull.source is source and pull.target is target for pull in self._open.values())
+        return self.pairs.may_try(Pair(source.process, target.process), now, num_open)
+
+    def tick(self, processes: Collection[Process], now: float) -> None:
+        """Forgets troubles of the past; `processes`: those of all workers."""
+        if self.pairs.has_any:
+            is_open = {_pair_of(pull) for pull in self._open.values()}
+            self.pairs.forget_old(processes, is_open, now)
+
     def _ahead_us(self, worker: Worker) -> float:
         """How long the pulls take that are under way there."""
         return sum(fence.load_us for fence in worker.fences.values())
@@ -154,7 +171,10 @@ class PullDesk:
         if fence is None or pull is None:
             return
         self._close(pull, failure)
-        if not failure:
+        if failure:
+            self.pairs.failed(_pair_of(pull), failure, now)
+        else:
+            self.pairs.succeeded(_pair_of(pull))
             of_blocks = sum(each * len(blocks) for each, blocks in zip(block_us, pull.written, strict=False))
             worker.pulls.pace.pulled(pull.source.info.worker_id, duration_us - of_blocks, block_us, now)
             self.counts.num_ended += 1
@@ -187,6 +207,10 @@ class PullDesk:
         else:
             ends.ended.append(pull.number)
             self._woken.append(pull.source.info.worker_id)
+
+
+def _pair_of(pull: Pull) -> Pair:
+    return Pair(pull.source.process, pull.target.process)
 
 
 def _let_go(source: Worker, number: int) -> None:

@@ -50,10 +50,10 @@ class Disaggregation:
         found = [
             request
             for request in self._candidates(source, now)
-            if best_target(request, source, targets, self._config) is not None
+            if best_target(request, source, targets, self._desk, now) is not None
         ]
         for request in sorted(found, key=lambda each: each.order)[:room]:
-            target = best_target(request, source, targets, self._config)  # those before it have taken room
+            target = best_target(request, source, targets, self._desk, now)  # those before it have taken room
             if target is None:
                 continue
             request.history.was_moved_by_role = True
@@ -63,7 +63,12 @@ class Disaggregation:
 
     def target_for(self, request: Request, source: Worker) -> Worker | None:
         """Where a request that decodes at `source` would go; None: nobody has room for it."""
-        return best_target(request, source, self._targets(source), self._config)
+        return best_target(request, source, self._targets(source), self._desk, self._desk.now)
+
+    def left_out(self, source: Worker) -> list[str]:
+        """Ids of workers that could not read from `source` when they last tried (HO21)."""
+        name = source.info.worker_id
+        return [pair.target_id for pair in self._desk.pairs.left_out() if pair.source_id == name]
 
     def _targets(self, source: Worker) -> list[Worker]:
         """Who decodes for it: of a worker that does both, only those that do nothing else."""

@@ -15,5 +15,7 @@ def explain_role(disaggregation: Disaggregation, request: Request, worker: Worke
         return ""
     target = disaggregation.target_for(request, worker)
     if target is None:
-        return "; nobody whose role is to decode has room for it"
+        left_out = disaggregation.left_out(worker)
+        cannot = f" ({', '.join(left_out)} cannot read from {worker.info.worker_id})" if left_out else ""
+        return f"; nobody whose role is to decode has room for it{cannot}"
     return f"; a move to {target.info.worker_id} waits"

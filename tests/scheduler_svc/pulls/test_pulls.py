@@ -9,7 +9,7 @@ import pytest
 
 from scheduler_svc.core.explain.explanation import explain
 from scheduler_svc.core.pulls.pace import STALE_S, PullPace
-from scheduler_svc.core.request import Request, RequestStatus
+from scheduler_svc.core.request import Request, RequestKey, RequestStatus
 from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.core.step.step import StepDecision
 from scheduler_svc.links.delta import build_step
@@ -301,3 +301,37 @@ def test_news_that_cannot_be_read_close_the_link() -> None:
     message = scheduler_pb2.BlockPullEnded(step_id=step.step_id, block_ns=b"abc")
     with pytest.raises(DivergenceError, match="of a pull"):
         take_event(pair.core, B, scheduler_pb2.WorkerEvent(block_pull_ended=message), 0.0)
+
+
+def test_a_source_that_cannot_be_read_from_is_left_out_for_a_while() -> None:
+    """PB9: for 1 s, 2 s, and so on; a pull that comes ends it."""
+    pair = Pulls()
+    pair.compute()
+    pulls = pair.core.handoffs.pulls
+
+    def pulls_at(name: str, now: float) -> int:
+        """The step that begins to pull for a new request; 0: it is computed."""
+        request = make_request(name, NUM_PROMPT, hashes=names(), max_tokens=1)
+        pair.core.submit(request, now)
+        step = pair.step(B, now)
+        assert step is not None
+        begun = step.step_id if step.begins_pull else 0
+        if not begun:
+            pair.core.cancel(request.key, 1)
+            pair.step(B, now)
+            pair.b.reset_cache()
+        return begun
+
+    _, step = pair.comes_back()
+    pair.ended(step.step_id, error={"message": "nothing answers at a:1"})
+    [told] = pair.core.handoffs.take_news()
+    assert "worker b cannot read from worker a" in told and "nothing answers" in told
+    assert [each.target_id for each in pulls.pairs.left_out()] == [B]
+    pair.core.cancel(RequestKey("f", "again"), 1)
+    pair.step(B)
+    pair.b.reset_cache()
+    assert not pulls_at("soon", 1.5), "it is tried again at once"
+    begun = pulls_at("later", 2.5)
+    assert begun
+    pair.ended(begun)
+    assert not pulls.pairs.has_any

@@ -140,7 +140,7 @@ def _is_gentle(fault: Fault) -> bool:
 
 def _is_between_workers(fault: Fault) -> bool:
     """It concerns a path that nothing but hand-offs takes."""
-    is_path = fault.kind in ("cut", "cut_one_way", "slow", "reset_links")
+    is_path = fault.kind in ("cut", "cut_one_way", "slow", "reset_links", "refuse_between")
     return is_path and all(target[0] == "w" for target in fault.targets)
 
 

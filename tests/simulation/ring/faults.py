@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler_svc.core.handoff.desk import HandoffRefusedError
 from signalbox.protocol.enums import WorkerRole
 from tests.simulation.ring.nodes import Node, SchedulerNode, WorkerNode
+from tests.simulation.ring.rules import note
 from tests.simulation.ring.setup import Fault
 
 if TYPE_CHECKING:
@@ -137,6 +138,12 @@ class Faults:
         first, second = fault.targets
         self._network.cut(first, second)
         return lambda: self._network.heal(first, second)
+
+    def refuse_between(self, fault: Fault) -> Callable[[], None]:
+        """Dials from one host to another are refused."""
+        first, second = fault.targets
+        self._network.walls.add((first, second))
+        return lambda: self._network.walls.discard((first, second))
 
     def isolate(self, fault: Fault) -> Callable[[], None]:
         """Nothing goes to and from a host."""
@@ -284,6 +291,16 @@ class Faults:
             loop.drain_worker(worker_id, False)
 
         return lambda: self._order(resume)
+
+    def expect_drained(self, fault: Fault) -> None:
+        """A rule: a worker that drains has nothing left now."""
+
+        def look(loop: Any) -> None:
+            left = loop.core.workers[fault.targets[0]].requests()
+            if left:
+                note(f"{len(left)} requests are left at {fault.targets[0]}, which drains (HO21)")
+
+        self._order(look)
 
     def flip_role(self, fault: Fault) -> None:
         """A worker is there for something else from now on; `size` is the role's number."""

@@ -11,8 +11,8 @@ from tests.simulation.ring.setup import Fault, Planned, RingSetup
 if TYPE_CHECKING:
     from tests.simulation.ring.scenario import Profile
 
-ORDERS = {"hand_over", "flip_role"}
-"""Kinds of "faults" that go wrong with nothing: somebody wants a request elsewhere."""
+ORDERS = {"hand_over", "flip_role", "expect_drained"}
+"""Kinds of "faults" that go wrong with nothing: somebody wants a request elsewhere, or looks."""
 NEAR_S = 0.3
 """Faults that concern a hand-off begin so soon behind its order, mostly."""
 

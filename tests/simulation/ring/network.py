@@ -125,6 +125,8 @@ class Network:
     """By (from, to) host: how many faults cut the path now."""
     _slow: dict[tuple[str, str], float] = field(default_factory=dict)
     """Most extra seconds of what goes there."""
+    walls: set[tuple[str, str]] = field(default_factory=set)
+    """(from, to) hosts between which dials are refused; what is open stays."""
     down: set[str] = field(default_factory=set)
     """Hosts that are off: nothing refuses, nothing answers."""
     _ends: list[End] = field(default_factory=list)
@@ -250,7 +252,7 @@ class Network:
         listener = self.listeners.get(address)
         if self.is_cut(host, process.host):
             self.world.at(1.0, self._syn, process, host, address, pending)
-        elif listener is None:
+        elif listener is None or (process.host, host) in self.walls:
             self.world.at(
                 self.delay_s(host, process.host), self._fail, pending, "Connection refused", process=process
             )

@@ -19,6 +19,7 @@ from tests.simulation.ring.lease import SharedLease
 from tests.simulation.ring.mask_watch import MaskWatch
 from tests.simulation.ring.network import Network
 from tests.simulation.ring.nodes import FrontendNode, Node, RelayNode, SchedulerNode, WorkerNode
+from tests.simulation.ring.pair_watch import PairWatch
 from tests.simulation.ring.request import RingRequest
 from tests.simulation.ring.setup import Loss, Planned, Plot
 from tests.simulation.ring.silence import stands_too_long
@@ -72,6 +73,8 @@ class Ring:
         """Rules that were broken where no error would have stopped the run."""
         self.checks = Checks(self)
         self.handoffs = Ledger(is_strict=all(concerns_workers(fault) for fault in plot.faults))
+        self.pair_watches: dict[object, PairWatch] = {}
+        """By the desk of hand-offs of a scheduler process."""
         self.masks = MaskWatch()
         self.faults = Faults(self)
         self.lease = SharedLease(self.world)

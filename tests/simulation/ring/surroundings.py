@@ -28,6 +28,7 @@ import worker_svc.transfer.control.target
 import worker_svc.worker
 from frontend_svc.requests.sessions.session import Session, SessionStatus
 from scheduler_svc.admin.tenant_file import parse_tenants
+from scheduler_svc.core.handoff.desk import HandoffDesk
 from scheduler_svc.lease import holder_watch, predecessor_link
 from scheduler_svc.lease.alone import NoLease
 from scheduler_svc.lease.lease import Holder, Lease
@@ -36,7 +37,7 @@ from scheduler_svc.lease.spec import LeaseSpec
 from scheduler_svc.links.greeting import Greeting
 from signalbox.links import reach
 from signalbox.protocol.enums import LossCause
-from tests.simulation.ring import mover, pull_watch, silence
+from tests.simulation.ring import mover, pair_watch, pull_watch, silence
 from tests.simulation.ring.channel import Channel
 from tests.simulation.ring.clock import ProcessLoop, World, current_process
 from tests.simulation.ring.lease import SimLease, SimStore
@@ -126,6 +127,10 @@ def _parts() -> _Patches:
         (TransferTarget, "_run", silence.read_watched),
         (TransferSource, "_tail", silence.tail_watched),
         (worker_svc.transfer.control.target, "hello_of", silence.hello_watched),
+        (HandoffDesk, "stop", pair_watch.stop_watched),
+        (HandoffDesk, "begin", pair_watch.begin_watched),
+        (HandoffDesk, "hand_over", pair_watch.hand_over_watched),
+        (HandoffDesk, "commit", pair_watch.commit_watched),
         (Gate, "passing", pull_watch.passing),
         (worker_svc.worker, "WorkerCore", _remember("core", CheckedCore)),
         (worker_svc.worker, "StepLoop", _remember("steps", StepDriver)),

@@ -1,0 +1,155 @@
+"""Pairs of workers between which hand-offs fail are left out, and nobody else pays (HO21)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from scheduler_svc.core.handoff.typed import Handoff
+from scheduler_svc.core.liveness.evidence import Process
+from scheduler_svc.core.liveness.pairs import FIRST_S, MOST_S, PairTroubles
+from scheduler_svc.core.liveness.pairs import Pair as WorkerPair
+from scheduler_svc.links.events import take_event
+from signalbox.v1 import scheduler_pb2
+from tests.scheduler_svc.handoff.pair import A, B, Pair
+
+C = "c"
+W0, W1 = Process("w0", "i0"), Process("w1", "i1")
+PAIR = WorkerPair(W0, W1)
+
+
+def begun_to(pair: Pair) -> Counter[str]:
+    return Counter(each.target.info.worker_id for each in pair.a.handoffs.exports.values())
+
+
+def fail_at(pair: Pair, name: str, now: float, reason: str = "nothing answers at a:1") -> int:
+    """All that is under way to a worker fails there."""
+    failing = [each for each in pair.a.handoffs.exports.values() if each.target.info.worker_id == name]
+    pair.step(name, now)
+    for handoff in failing:
+        ended = scheduler_pb2.ImportEnded(slot=handoff.target_slot, transfer=handoff.transfer)
+        ended.error.message = reason
+        take_event(pair.core, name, scheduler_pb2.WorkerEvent(import_ended=ended), now)
+    pair.step(A, now)
+    pair.step(name, now)
+    return len(failing)
+
+
+def end_at(pair: Pair, name: str) -> None:
+    """All that is under way to a worker arrives there."""
+    for handoff in [each for each in pair.a.handoffs.exports.values() if each.target.info.worker_id == name]:
+        move(pair, handoff)
+
+
+def move(pair: Pair, handoff: Handoff) -> None:
+    pair.step(handoff.target.info.worker_id)
+    pair.step(A)
+    pair.freeze(handoff)
+    pair.end(handoff)
+
+
+def draining(num_requests: int, *others: str, **settings: int) -> Pair:
+    """A drains, and has so many requests."""
+    pair = Pair(**settings)
+    for name in others:
+        pair.attach(name)
+    for number in range(num_requests):
+        pair.submit(f"r{number}", 8)
+    pair.core.drain_worker(A, True, 0.0)
+    return pair
+
+
+def test_a_target_gets_half_of_the_places_while_another_has_room() -> None:
+    """What goes to a dead path holds the places of others for seconds."""
+    assert begun_to(draining(8, C)) == {B: 2, C: 2}
+    assert begun_to(draining(8)) == {B: 4}
+
+
+def test_what_failed_there_goes_elsewhere_at_once() -> None:
+    """By the pair's fault, and for the first time: no request is held back for it."""
+    pair = draining(4, C)
+    failed = [each.request for each in pair.a.handoffs.exports.values() if each.target is pair.b]
+    assert fail_at(pair, B, 0.5) == 2
+    pair.core.tick(0.5)
+    assert begun_to(pair) == {C: 4} and all(request.handoff is not None for request in failed)
+
+
+def test_a_bad_pair_is_tried_seldom_while_all_goes_to_the_other() -> None:
+    """Each try at B fails: 84 of 88 hand-offs went there."""
+    pair, now, num_failed = draining(8, C), 0.0, 0
+    while pair.a.requests():
+        now += 0.1
+        num_failed += fail_at(pair, B, now)
+        end_at(pair, C)
+        pair.core.tick(now)
+        assert now < 5.0
+    assert len(pair.core.workers[C].requests()) == 8 and num_failed <= 3
+
+
+def test_the_only_other_one_is_tried_again_one_at_a_time() -> None:
+    """LO2: after 1 s, 2 s, 4 s; a commit ends it, and its operator is told of both."""
+    pair = draining(8)
+    assert fail_at(pair, B, 0.5) == 4
+    [told] = pair.core.handoffs.take_news()
+    assert "worker b cannot read from worker a" in told and "nothing answers at a:1" in told
+    tries, now = list[float](), 0.5
+    while now < 10.0:
+        now += 0.25
+        pair.core.tick(now)
+        assert len(pair.a.handoffs.exports) <= 1, "several are tried in a pair that was left out"
+        if fail_at(pair, B, now):
+            tries.append(now)
+    assert tries == [1.5, 3.5, 7.5] and not pair.core.handoffs.take_news()
+    [out] = pair.core.handoffs.pairs.left_out()
+    assert (out.source_id, out.target_id) == (A, B)
+    pair.core.tick(15.5)
+    end_at(pair, B)
+    assert pair.core.handoffs.take_news() == ["worker b reads from worker a again"]
+    pair.core.tick(40.0)
+    assert begun_to(pair) == {B: 4} and not pair.core.handoffs.pairs.left_out()
+
+
+def test_an_operators_own_order_is_tried() -> None:
+    """HO21: whoever asks for it by name may want to see whether it works."""
+    pair = draining(1)
+    request = pair.a.requests()[0]
+    fail_at(pair, B, 0.5)
+    assert pair.core.hand_over(request.key, B, 0.6).target is pair.b
+
+
+def test_a_new_process_of_the_target_is_another_one() -> None:
+    """HO21: what failed was the process before it."""
+    pair = draining(1)
+    fail_at(pair, B, 0.5)
+    pair.core.detach_worker(B, 0.5)
+    pair.attach(B, instance="new")
+    pair.core.tick(0.6)
+    assert begun_to(pair) == {B: 1}
+    assert [each.target_id for each in pair.core.handoffs.pairs.left_out()] == []
+
+
+def test_what_fails_during_the_pause_is_the_same_failure() -> None:
+    """HO21: it was begun before."""
+    troubles = PairTroubles("nothing")
+    for now in (1.0, 1.3, 1.9):
+        troubles.failed(PAIR, "no", now)
+    assert not troubles.may_try(PAIR, 1.9, 0) and troubles.may_try(PAIR, 1.0 + FIRST_S, 0)
+    assert len(troubles.news) == 1
+
+
+def test_a_pause_has_a_bound_and_is_forgotten() -> None:
+    """LO2: by whoever has not tried for as long; not while a try is under way."""
+    troubles, now, both = PairTroubles("nothing"), 0.0, {W0, W1}
+    for _ in range(9):
+        troubles.failed(PAIR, "no", now)
+        began = now
+        while not troubles.may_try(PAIR, now, 0):
+            now += FIRST_S
+    assert now - began == MOST_S
+    troubles.forget_old(both, {PAIR}, now + MOST_S)
+    troubles.forget_old(both, (), now + MOST_S - 1)
+    assert troubles.has_any
+    troubles.forget_old(both, (), now + MOST_S)
+    assert not troubles.has_any
+    troubles.failed(PAIR, "no", now)
+    troubles.forget_old({W0}, {PAIR}, now)
+    assert not troubles.has_any, "a pair is left out of which a process is gone"
