@@ -197,9 +197,11 @@ class Frontend:
     async def run(self, stop: asyncio.Event) -> None:
         """Returns when `stop` is set. Raises what ended a background task, which only a bug can."""
         stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait([stopping, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+        serving = self._http.task if self._http is not None else None
+        tasks = [*self._tasks, *([serving] if serving is not None else [])]
+        await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        for task in self._tasks:
+        for task in tasks:
             if task.done():
                 task.result()
 

@@ -23,6 +23,7 @@ from scheduler_svc.servicer import SchedulerServicer
 from scheduler_svc.step_loop import StepLoop
 from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S
+from signalbox.runtime.parts import FAILURES
 from signalbox.runtime.process import settle_memory
 from signalbox.runtime.watched_file import WatchedFile
 from signalbox.telemetry import spans
@@ -32,6 +33,7 @@ from signalbox.v1 import admin_pb2_grpc, scheduler_pb2_grpc
 
 logger = logging.getLogger(__name__)
 TICK_S = HEARTBEAT_S
+TICKER = "ticker"
 
 
 async def serve(settings: SchedulerSettings, stop: asyncio.Event) -> None:
@@ -103,15 +105,16 @@ class SchedulerProcess:
 
 
 async def tick_for_ever(loop: StepLoop, every_s: float, tenants: WatchedFile[Limits] | None = None) -> None:
-    """Lets grace times run out. An error in one tick is logged and ends nothing."""
+    """Lets grace times run out. An error in one tick is logged, counted, and ends nothing."""
+    FAILURES.begin(TICKER)
     while True:
         await asyncio.sleep(every_s)
         try:
             if tenants is not None and tenants.reload():
                 loop.core.queues.set_limits(*tenants.content)
             loop.tick()
-        except Exception:
-            logger.exception("a tick failed")
+        except Exception as error:
+            FAILURES.add(TICKER, error)
 
 
 async def _tell_predecessor(address: str, counter: int) -> NoReturn:

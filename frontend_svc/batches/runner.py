@@ -17,6 +17,7 @@ from frontend_svc.batches.file_store import FileStore
 from frontend_svc.batches.places import Places
 from frontend_svc.batches.quota import DiskQuota
 from frontend_svc.batches.troubles import PATIENCE_S, Troubles
+from signalbox.runtime.parts import FAILURES
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,8 @@ class BatchRunner:
                 await self._take()
             except OSError as error:
                 log.warning("cannot look for batches: %s", error.strerror)
+            except Exception as error:  # batches that can be taken are not to wait for a bug that one meets
+                FAILURES.add("batches", error)
             with contextlib.suppress(TimeoutError):
                 # Not wait_for: before Python 3.12 that forgets a cancellation that comes together with news.
                 async with asyncio.timeout(LOOK_S):

@@ -13,6 +13,7 @@ from frontend_svc.links.redial import Backoff
 from signalbox.board.link import watch_board
 from signalbox.board.snapshot import Board
 from signalbox.errors import SignalboxError
+from signalbox.runtime.parts import FAILURES
 from signalbox.telemetry import attributes as names
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ class RingGauges(Collector):
             except SignalboxError as error:
                 if self._board is not None:
                     log.warning("the ring's load is not known: %s", error.message)
+            except Exception as error:  # gauges are no reason to end
+                FAILURES.add("ring-gauges", error)
             self._board = None
             await asyncio.sleep(backoff.next_s())
 

@@ -12,9 +12,12 @@ from frontend_svc.links.worker_process import WorkerProcess
 from frontend_svc.models import Worker
 from frontend_svc.services import Services
 from signalbox.protocol.enums import WorkerReach
+from signalbox.runtime.parts import FAILURES
 
 MAX_PROCESSES = 1024
 """Known ones; those that were met first and have no link are forgotten."""
+REOPEN_S = 1.0
+"""After which a link that a bug has ended is opened again."""
 
 
 class WorkerLinks:
@@ -132,7 +135,20 @@ class WorkerLinks:
         task = asyncio.create_task(link.run())
         self._links[worker.instance] = link
         self._tasks[worker.instance] = task
-        task.add_done_callback(lambda _: self._forget_link(worker.instance))
+        task.add_done_callback(lambda done: self._link_ended(link, done))
+
+    def _link_ended(self, link: WorkerLink, task: asyncio.Task[None]) -> None:
+        """A link that a bug has ended is opened again as long as its worker is listed."""
+        worker = link.process.worker
+        self._forget_link(worker.instance)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            FAILURES.add("worker-links", error)
+            asyncio.get_running_loop().call_later(REOPEN_S, self._open_again, link, worker)
+
+    def _open_again(self, link: WorkerLink, worker: Worker) -> None:
+        if link.listed and worker.instance not in self._links:
+            self._open(worker)
 
     def _forget_link(self, instance: str) -> None:
         del self._links[instance], self._tasks[instance]

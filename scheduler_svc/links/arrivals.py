@@ -18,6 +18,7 @@ from scheduler_svc.links.greeting import Greeting
 from signalbox.links import versions
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.links.outbox import OutboxFullError
+from signalbox.runtime.parts import FAILURES
 from signalbox.v1 import scheduler_pb2
 
 logger = logging.getLogger(__name__)
@@ -109,7 +110,10 @@ class Arrivals:
         try:
             is_done = next(job, _DONE) is _DONE
         except Exception as error:
-            on_error(error)
+            try:
+                on_error(error)
+            except Exception as other:  # those who wait behind it are not to wait for ever
+                FAILURES.add("hellos", other)
         if is_done:
             self._jobs.popleft()
         if self._jobs:

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from typing import Any
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +44,37 @@ class PartFailures:
             self._counts[part] = self._counts.get(part, 0) + 1
             if is_end:
                 self._ended.add(part)
-        end = "has ended, what needs it is off until this process starts again" if is_end else "goes on"
-        log.error("part %s failed and %s: %r", part, end, error, exc_info=error)
+        end = "; it has ended, and what needs it is off until this process starts again" if is_end else ""
+        log.error("an error in %s: %r%s", part, error, end, exc_info=error)
+
+    def count(self, part: str) -> None:
+        """Counts an error that somebody else logs."""
+        with self._lock:
+            self._counts[part] = self._counts.get(part, 0) + 1
 
 
 FAILURES = PartFailures()
-"""Those of this process."""
+"""Errors of the parts of this process."""
+CALLBACKS, THREADS = "callbacks", "other-threads"
+"""Parts that stand for whatever has no name: callbacks and tasks of the event loop, and threads."""
+
+
+def watch_rest(loop: asyncio.AbstractEventLoop) -> None:
+    """Counts errors that nobody catches, in callbacks and tasks of `loop` and in threads that are no parts."""
+    for part in (CALLBACKS, THREADS):
+        FAILURES.begin(part)
+
+    def in_loop(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if context.get("exception") is not None:
+            FAILURES.count(CALLBACKS)
+        loop.default_exception_handler(context)
+
+    def in_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None and args.exc_type is not SystemExit:
+            FAILURES.add(THREADS, args.exc_value)
+
+    loop.set_exception_handler(in_loop)
+    threading.excepthook = in_thread
 
 
 def start_thread(
@@ -71,7 +97,7 @@ def start_thread(
 
 def start_task(
     part: str,
-    work: Coroutine[object, object, None],
+    work: Coroutine[Any, Any, None],
     on_failed: Callable[[BaseException], None] = lambda error: None,
 ) -> asyncio.Task[None]:
     """Starts a task that runs until `work` returns or is cancelled. on_failed: called when an error ends it."""

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from signalbox.errors import LeaseLostError, StartupError
 from signalbox.runtime import config, logs
+from signalbox.runtime.parts import watch_rest
 from signalbox.runtime.start import streams
 
 S = TypeVar("S", bound=config.Settings)
@@ -62,6 +63,7 @@ def run(
 async def _until_stopped(settings: S, serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    watch_rest(loop)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await serve(settings, stop)

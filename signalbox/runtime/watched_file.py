@@ -45,6 +45,9 @@ class WatchedFile(Generic[T]):
         except StartupError as error:
             logger.error("%s; %s", error.message, self._meanwhile)
             return False
+        except Exception as error:  # whatever it holds: whoever looks at it has other things to do
+            logger.error("%s cannot be read: %r; %s", self.path, error, self._meanwhile)
+            return False
         logger.info("%s has changed", self.path)
         return True
 

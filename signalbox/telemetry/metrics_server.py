@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 
@@ -14,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from signalbox.errors import StartupError
 from signalbox.links.tls.scrapes import ScrapeGuard
-from signalbox.runtime.parts import FAILURES, PartFailures
+from signalbox.runtime.parts import FAILURES, PartFailures, start_thread
 from signalbox.telemetry.attributes import METRIC_PART_ENDED, METRIC_PART_FAILURES, METRIC_SPANS
 from signalbox.telemetry.scrape_server import ScrapeServer
 from signalbox.telemetry.spans import SpanCounts
@@ -90,8 +89,7 @@ class MetricsServer:
             raise StartupError(
                 f"cannot serve metrics on {address}: the port is in use or the address is not ours"
             ) from None
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+        thread = start_thread("metrics", server.serve_forever)
 
         def stop() -> None:
             server.shutdown()

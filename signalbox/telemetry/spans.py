@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from signalbox.runtime.parts import start_thread
 from signalbox.telemetry import trace_context
 from signalbox.telemetry.trace_context import TraceContext
 
@@ -136,8 +137,7 @@ class RecordingTracer(Tracer):
         self._max_queue = max_queue
         self._waiting: deque[Span] = deque()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
-        self._thread.start()
+        self._thread = start_thread("telemetry", self._run)
 
     def start(
         self, name: str, traceparent: str, tracestate: str, at_s: float, *, is_entry: bool = False

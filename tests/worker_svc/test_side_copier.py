@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from signalbox.protocol.columns import HOST_BIT
+from signalbox.runtime.parts import FAILURES
 from signalbox.v1 import scheduler_pb2
 from tests.worker_svc.runner.reference import assert_greedy, make_runner
 from tests.worker_svc.threaded_ring import ThreadedRing
@@ -131,6 +132,29 @@ def test_a_snapshot_is_taken_when_no_fence_is_open() -> None:
         runner.may_copy.set()
         assert snapshot.result(WAIT_S) is not None
         assert loop.ended.get_nowait() == (1, None)
+
+
+def test_nobody_waits_for_a_copying_thread_that_has_ended() -> None:
+    """LO1, X9: fences end, those of later groups too."""
+    ended: queue.SimpleQueue[tuple[int, Failure | None]] = queue.SimpleQueue()
+
+    def on_ended(fence: int, failure: Failure | None) -> None:
+        if fence == 1:
+            raise RuntimeError("the loop is closed")
+        ended.put((fence, failure))
+
+    runner = GatedRunner()
+    copier = SideCopier(runner, on_ended)
+    for fence in (1, 2):
+        copier.begin(SideCopies(fence, []))
+    runner.may_copy.set()
+    copier._thread.join()
+    copier.begin(SideCopies(3, []))
+    copier.wait()
+    for expected in (2, 3):
+        fence, failure = ended.get(timeout=WAIT_S)
+        assert fence == expected and failure is not None
+    assert "side-copies" in FAILURES.ended and not copier.age_s
 
 
 def test_failed_copies_are_told_and_the_steps_go_on() -> None:

@@ -54,11 +54,11 @@ class Store:
 
 
 def by_group(some: Sequence[NamedBlock]) -> list[tuple[int, list[NamedBlock]]]:
-    """The same, group by group."""
+    """Splits named blocks by group, in the order of the groups."""
     groups = sorted({each.group for each in some})
     return [(group, [each for each in some if each.group == group]) for group in groups]
 
 
 def blocks_of(some: Sequence[NamedBlock]) -> NDArray[np.int32]:
-    """Their blocks."""
+    """Ids of the named blocks."""
     return np.array([each.block for each in some], np.int32)

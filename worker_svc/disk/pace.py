@@ -23,6 +23,12 @@ class Pace(TokenPace):
         byte_us = seconds * 1e6 / num_bytes
         self.byte_us += (byte_us - self.byte_us) * (WEIGHT if self.byte_us else 1.0)
 
+    def measured_anew(self, num_bytes: int, seconds: float) -> None:
+        """As `loaded`; what was measured before is too old to count."""
+        if num_bytes >= LEAST_BYTES:
+            self.byte_us = 0.0
+            self.loaded(num_bytes, seconds)
+
     def block_us(self, num_bytes: int) -> float:
         """Microseconds to load a block of so many bytes; 0: nothing was loaded yet."""
         return self.byte_us * num_bytes

@@ -29,8 +29,10 @@ from worker_svc.links import disk_news as news
 
 logger = logging.getLogger(__name__)
 MOVER = "disk-blocks"
-PROBE_BYTES = 32 << 20
-"""What is read at the start, to know how fast the disk is."""
+PROBE_BYTES, PROBE_AGAIN_BYTES = 32 << 20, 4 << 20
+"""What is read to know how fast the disk is, of each group: at the start, and after STALE_S without loads."""
+STALE_S = 60.0
+"""How long the time of a load is believed: what was slow once would be loaded, and measured, never again."""
 
 
 @dataclass
@@ -56,6 +58,8 @@ class DiskTier:
         """Rises when links end: what was ordered before touches no block any more."""
         self._stored_from = 0
         """Step from which on stores count: the cache was reset with it."""
+        self._measured_at = time.monotonic()
+        """When something was loaded last, or tried."""
         self._told: tuple[float, bool] = (0.0, False)
         """What a token costs, and whether nothing is read, as was told last."""
         self._blocks_lock, self._news_lock = threading.Lock(), threading.Lock()
@@ -64,7 +68,7 @@ class DiskTier:
         self._has_ended = False
         """An error has ended one of the threads."""
         self.writer = SegmentWriter(
-            directory, self.pace, self._tell_changes, self._probe, self._tell_measures, self._thread_ended
+            directory, self.pace, self._tell_changes, self._probe, self._looked, self._thread_ended
         )
         start_thread(MOVER, self._move, self._mover_ended)
         start_thread("disk-reader", self._read, self._thread_ended)
@@ -219,6 +223,7 @@ class DiskTier:
         self.counts.num_lost += len(lost)
         if not lost:
             self.pace.loaded(num_bytes, seconds)
+            self._measured_at = time.monotonic()
             self.counts.num_loaded_bytes += num_bytes
             self.counts.load_s += seconds
         self._end(job, lost)
@@ -281,14 +286,27 @@ class DiskTier:
 
     def _probe(self) -> None:
         """Reads some of what there is, so that the first request knows what a load takes."""
-        for group, names in self._directory.contents(max(PROBE_BYTES // max(self.sizes), 1)).items():
+        self._measure(PROBE_BYTES)
+
+    def _looked(self) -> None:
+        """The writer has looked at the directory, as it does every few seconds."""
+        if time.monotonic() - self._measured_at > STALE_S and not self.is_off:
+            self._measure(PROBE_AGAIN_BYTES)
+        self._tell_measures()
+
+    def _measure(self, most_bytes: int) -> None:
+        """Reads so much of each group, and tells how long that took."""
+        num_bytes, seconds = 0, 0.0
+        for group, names in self._directory.contents(max(most_bytes // max(self.sizes), 1)).items():
             if not names:
                 continue
             into, begun = np.empty((len(names), self.sizes[group]), np.uint8), time.monotonic()
             read = Read(group, [], names, into, np.zeros(len(names), np.bool_))
             self._read_group(read)
             if read.is_read.all():
-                self.pace.loaded(into.nbytes, time.monotonic() - begun)
+                num_bytes, seconds = num_bytes + into.nbytes, seconds + time.monotonic() - begun
+        self.pace.measured_anew(num_bytes, seconds)
+        self._measured_at = time.monotonic()
         self._tell_changes(Changes())
 
     # -- news --

@@ -39,19 +39,25 @@ class FormQueue(Generic[T]):
         """Waits for the next entry and removes it; None: the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._forms or self._closed)
-            if self._closed:
-                return None
-            form, entries = next(iter(self._forms.items()))
-            slot, entry = next(iter(entries.items()))
-            self._forms.move_to_end(form)
-            self._remove(slot)
-            return entry
+            return None if self._closed else self._next()
+
+    def take_now(self) -> T | None:
+        """Removes the next entry without waiting; None: there is none, or the queue is closed."""
+        with self._changed:
+            return self._next() if self._forms and not self._closed else None
 
     def close(self) -> None:
         """Ends all `take`; what waits is dropped."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def _next(self) -> T:
+        form, entries = next(iter(self._forms.items()))
+        slot, entry = next(iter(entries.items()))
+        self._forms.move_to_end(form)
+        self._remove(slot)
+        return entry
 
     def _remove(self, slot: int) -> None:
         form = self._form_of.pop(slot, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form, FormError
 from signalbox.grammar.limits import FormLimits
+from signalbox.runtime.parts import start_thread
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.requests.automaton import Automaton, FormLimitError, GrammarError
 from worker_svc.core.step import Failure, RequestRef
@@ -63,9 +63,10 @@ class GrammarPreparation:
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
         self._waiting: FormQueue[_Wanted] = FormQueue()
+        self._has_ended = False
+        """An error has ended the thread: nothing can be prepared."""
         # A process that fails does not wait for it: a compiler cannot be interrupted.
-        self._thread = threading.Thread(target=self._run, name="grammars", daemon=True)
-        self._thread.start()
+        self._thread = start_thread("grammars", self._run, self._ended)
 
     def begin(
         self,
@@ -77,6 +78,8 @@ class GrammarPreparation:
     ) -> None:
         """Prepares the automaton of a request that goes on behind `prior_output`; then calls `done`, in the thread."""
         self._waiting.put(slot, form, _Wanted(slot, ref, form, prior_output, done))
+        if self._has_ended:
+            self._refuse_waiting()
 
     def cancel(self, slot: int) -> None:
         """The slot's request is gone; nothing is prepared for it unless that has begun."""
@@ -91,6 +94,16 @@ class GrammarPreparation:
     def _run(self) -> None:
         while (wanted := self._waiting.take()) is not None:
             wanted.done(self._prepare(wanted))
+
+    def _ended(self, error: BaseException) -> None:
+        self._has_ended = True
+        self._refuse_waiting()
+
+    def _refuse_waiting(self) -> None:
+        """Whoever waits is told: the requests end, and go on elsewhere if their clients ask again."""
+        failure = Failure("InternalError", f"{FIELD} cannot be prepared by this worker any more")
+        while (wanted := self._waiting.take_now()) is not None:
+            wanted.done(Prepared(wanted.slot, wanted.ref, None, failure))
 
     def _prepare(self, wanted: _Wanted) -> Prepared:
         slot, ref = wanted.slot, wanted.ref
@@ -108,7 +121,7 @@ class GrammarPreparation:
         except TimeoutError as error:  # the machine is too busy: as a frontend has it, a later try may do
             message = f"{FIELD} could not be prepared: {error}"
             return Prepared(slot, ref, None, Failure("ResourceExhaustedError", message, FIELD))
-        except Exception as error:  # whatever it is: the request must end
+        except BaseException as error:  # whatever it is, a panic of the library too: the request must end
             logger.exception("no grammar could be made for request %s", ref.request_id)
             message = f"{FIELD} could not be prepared: {type(error).__name__}: {error}"
             return Prepared(slot, ref, None, Failure("InternalError", message, FIELD))

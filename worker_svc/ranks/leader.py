@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from signalbox.runtime.parts import start_thread
 from signalbox.v1 import ranks_pb2
 from worker_svc.core.batch import RankTimes
 from worker_svc.ranks.errors import GroupBrokenError, StageFailedError
@@ -76,8 +77,7 @@ class Leader:
         self._looked_s = self._awake_s = time.monotonic()
         self.times = [RankTimes() for _ in range(1 + len(peers))]
         """Where time went, by rank."""
-        self._watcher = threading.Thread(target=self._watch, name="ranks", daemon=True)
-        self._watcher.start()
+        self._watcher = start_thread("ranks", self._watch, self._unwatched)
 
     @property
     def pids(self) -> list[int]:
@@ -255,6 +255,10 @@ class Leader:
                 logger.error("the group of ranks has ended: %s", reason)
                 self._end(reason)
                 return
+
+    def _unwatched(self, error: BaseException) -> None:
+        """Nobody would see any more that a rank has gone, or hangs: the group ends."""
+        self._end(f"nobody watches its ranks any more ({error!r})")
 
     def _fault(self, now: float) -> str:
         """What is wrong with a rank; empty: nothing that shows from outside."""

@@ -82,12 +82,13 @@ class Peer:
                 self._take(answer)
         except Exception:
             logger.exception("what rank %d says cannot be read", self.rank)
-        if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(0.2)
-        with self._heard:
-            self.is_gone = True
-            self._heard.notify_all()
+        finally:  # whatever ends the thread: nobody hears the rank any more
+            if self._process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(0.2)
+            with self._heard:
+                self.is_gone = True
+                self._heard.notify_all()
 
     def _take(self, answer: ranks_pb2.RankAnswer) -> None:
         with self._heard:

@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
+from signalbox.runtime.parts import start_thread
 from worker_svc.core.requests.masks import MaskJob, MaskMaker
 
 DEFAULT_THREADS = 2
@@ -85,8 +86,7 @@ class MaskPool:
         self._threads: list[threading.Thread] = []
         self._clock, self._grace = clock, Grace(clock())
         for number in range(num_threads):
-            self._threads.append(threading.Thread(target=self._run, name=f"masks-{number}", daemon=True))
-            self._threads[-1].start()
+            self._threads.append(start_thread(f"masks-{number}", self._run))
 
     def begin(self, jobs: Sequence[MaskJob]) -> None:
         """As `MaskMaker.begin`."""

@@ -7,8 +7,10 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from signalbox.runtime.parts import start_thread
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.step import Failure, SideCopies
 
@@ -37,9 +39,10 @@ class SideCopier:
         self._open: tuple[_Group, ...] = ()
         """Groups that had not ended when the newest was begun; replaced as a whole, since other threads read it."""
         self._is_closed = False
+        self._has_ended = False
+        """An error has ended the thread: groups fail when they are begun."""
         # A process that fails does not wait for it: a copy cannot be interrupted.
-        self._thread = threading.Thread(target=self._run, name="side-copies", daemon=True)
-        self._thread.start()
+        self._thread = start_thread("side-copies", self._run, self._ended)
 
     @property
     def age_s(self) -> float:
@@ -53,6 +56,8 @@ class SideCopier:
         still_open = tuple(other for other in self._open if not other.ended.is_set())
         self._open = (*still_open, group)
         self._waiting.put(group)
+        if self._has_ended:
+            self._fail_waiting()
 
     def wait(self) -> None:
         """Waits until all groups have ended, and that was told."""
@@ -79,15 +84,32 @@ class SideCopier:
 
     def _run(self) -> None:
         while (group := self._waiting.get()) is not None:
-            if not self._is_closed:
-                self._make(group)
-            group.ended.set()
+            try:
+                if not self._is_closed:
+                    self._make(group)
+            finally:
+                group.ended.set()
+
+    def _ended(self, error: BaseException) -> None:
+        self._has_ended = True
+        self._fail_waiting()
+
+    def _fail_waiting(self) -> None:
+        """Nobody makes these copies: their fences end, and what they were to bring is computed."""
+        with suppress(queue.Empty):
+            while (group := self._waiting.get_nowait()) is not None:
+                try:
+                    self._on_ended(
+                        group.fence, Failure("InternalError", "nobody makes block copies any more")
+                    )
+                finally:
+                    group.ended.set()
 
     def _make(self, group: _Group) -> None:
         failure = None
         try:
             group.copy()
-        except Exception as error:  # the content is computed again, or copied within a step
+        except BaseException as error:  # the content is computed again, or copied within a step
             logger.exception("copies beside the steps failed")
             failure = Failure("InternalError", f"block copies failed ({type(error).__name__}: {error})")
         self._on_ended(group.fence, failure)

@@ -98,6 +98,11 @@ class HttpServer:
         port: int = listener.getsockname()[1]
         return port
 
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """What serves, from `start` on. It ends before `stop` only by an error."""
+        return self._task
+
     async def leave(self) -> None:
         """Ends each connection with its next answer. A shared port is left to the others: first all are accepted
         that wait there, as closing it would break them. A port of our own goes on to be served."""

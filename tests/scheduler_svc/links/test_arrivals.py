@@ -13,6 +13,7 @@ from scheduler_svc.core.recovery import snapshot as recovery
 from scheduler_svc.core.recovery.adoption import Adoption
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.links.arrivals import Arrivals
 from scheduler_svc.links.worker_link import WorkerSession
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import DuplicateWorkerError, InternalError, SignalboxError
@@ -266,3 +267,24 @@ def test_what_is_wrong_behind_the_first_piece_refuses_the_whole() -> None:
     assert isinstance(stream.session.refusal, SignalboxError) and "twice" in str(stream.session.refusal)
     assert stream.num_closed == 1 and not ring.core.workers and not ring.names()
     assert not [notice for notice in ring.core.drain_notices() if isinstance(notice, Lost)]
+
+
+def test_an_error_with_one_hello_holds_no_other_up() -> None:
+    """LO1: not even where whoever is told of it fails, too."""
+    soon, done = list[Callable[[], None]](), list[str]()
+    arrivals = Arrivals(soon.append)
+
+    def hello(name: str) -> Iterator[None]:
+        yield
+        if name == "bad":
+            raise ValueError("a hello that contradicts itself")
+        done.append(name)
+
+    def refuse(error: Exception) -> None:
+        raise RuntimeError("its stream is gone") from error
+
+    for name in ("bad", "good", "better"):
+        arrivals.put(hello(name), refuse)
+    while soon:
+        soon.pop(0)()
+    assert done == ["good", "better"]

@@ -9,7 +9,15 @@ import threading
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from signalbox.runtime.parts import FAILURES, PartFailures, start_task, start_thread
+from signalbox.runtime.parts import (
+    CALLBACKS,
+    FAILURES,
+    THREADS,
+    PartFailures,
+    start_task,
+    start_thread,
+    watch_rest,
+)
 from signalbox.telemetry.metrics_server import PartsCollector
 
 
@@ -70,3 +78,26 @@ def test_the_page_shows_what_has_ended_and_what_has_not() -> None:
     for part, count, ended in (("good", 0, 0), ("odd", 1, 0), ("ended", 1, 1)):
         assert f'signalbox_part_failures_total{{part="{part}"}} {count}.0' in page
         assert f'signalbox_part_ended{{part="{part}"}} {ended}.0' in page
+
+
+async def test_what_nobody_catches_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LO1: in callbacks of the loop, and in threads without a name of their own; both are logged as ever."""
+    loop, logged = asyncio.get_running_loop(), list[object]()
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    monkeypatch.setattr(loop, "default_exception_handler", logged.append)
+    watch_rest(loop)
+    before = FAILURES.counts
+
+    def die() -> None:
+        raise ValueError("of a bug")
+
+    loop.call_soon(die)
+    thread = threading.Thread(target=die)
+    thread.start()
+    thread.join()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    after = FAILURES.counts
+    assert (after[CALLBACKS], after[THREADS]) == (before[CALLBACKS] + 1, before[THREADS] + 1)
+    assert len(logged) == 1 and not {CALLBACKS, THREADS} & FAILURES.ended
+    loop.set_exception_handler(None)

@@ -43,6 +43,26 @@ def test_a_file_that_is_being_written_is_not_read(tmp_path: Path) -> None:
     assert (file.reload(), file.content) == (True, 777)
 
 
+def test_whatever_a_file_holds_whoever_looks_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LO1: an error that its reader did not think of."""
+
+    def recurse(path: Path) -> int:
+        if path.read_text() == "[":
+            raise RecursionError("maximum recursion depth exceeded")
+        return len(path.read_text())
+
+    path = tmp_path / "nested"
+    path.write_text("good")
+    file = WatchedFile(path, recurse, "it stays")
+    path.write_text("[")
+    assert [file.reload(), file.reload(), file.reload()] == [False] * 3 and file.content == 4
+    assert ["it stays" in record.getMessage() for record in caplog.records] == [True]
+    path.write_text("better")
+    assert (file.reload(), file.reload(), file.content) == (False, True, 6)
+
+
 def test_a_file_that_is_wrong_or_gone_changes_nothing_and_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

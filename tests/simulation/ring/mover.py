@@ -13,7 +13,7 @@ GOES_ON = 0.5
 """Share of the pieces that have begun when whoever wants them is cancelled."""
 
 
-async def run(mover: Any, work: Callable[[], Any]) -> Any:
+async def run(mover: Any, work: Callable[[], Any], threads: Any = None) -> Any:
     """As `Mover._run`."""
     process = current_process()
     loop, rng = process.loop, process.world.rng

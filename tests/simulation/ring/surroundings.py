@@ -145,7 +145,7 @@ def _parts() -> _Patches:
 class _NoServer:
     """Stands in for HTTP and its API: clients of a simulated frontend open sessions themselves."""
 
-    app = batches = None
+    app = batches = task = None
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 

@@ -14,7 +14,7 @@ from signalbox.runtime.parts import FAILURES
 from tests.worker_svc.disk.running import NAMES, WAIT_S, Running
 from tests.worker_svc.disk.test_directory import content_of, opened, payloads, read
 from worker_svc.core.disk_orders import DiskOrders, NamedBlock
-from worker_svc.disk import breaker, segment, writer
+from worker_svc.disk import breaker, pace, segment, tier, writer
 from worker_svc.disk.directory import Changes, SegmentDirectory
 from worker_svc.disk.tier import MOVER
 from worker_svc.disk.writer import NODE, WRITER
@@ -156,6 +156,23 @@ def test_whatever_the_file_of_measures_holds_the_tier_runs(tmp_path: Path, kept:
         again.next("disk_news")
     assert again.load(1, [4], NAMES[:1]) == [] and again.content(4) == 71
     again.tier.close(WAIT_S)
+
+
+def test_a_disk_that_was_slow_once_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DT7, LO2: without loads nobody would learn that it is quick."""
+    monkeypatch.setattr(pace, "LEAST_BYTES", 1)
+    monkeypatch.setattr(writer, "LOOK_S", 0.05)
+    running = Running(tmp_path)
+    running.fill(1, 71)
+    running.store(1, [1], NAMES[:1])
+    running.tier.pace.byte_us = 1e6
+    running.tier.announce()
+    while running.next("disk_news").groups[0].block_ns < 1e9:
+        pass
+    monkeypatch.setattr(tier, "STALE_S", 0.0)
+    while not any(0 < group.block_ns < 1e9 for group in running.next("disk_news").groups):
+        pass
+    running.tier.close(WAIT_S)
 
 
 def _die_of(error: BaseException) -> Any:

@@ -13,17 +13,19 @@ import pytest
 from tokenizers import Tokenizer
 
 from signalbox.cli.ring.ring import DEMO_MODEL
-from signalbox.grammar.form import Form, FormError
+from signalbox.grammar.form import Form, FormError, FormKind
 from signalbox.grammar.limits import FormLimits
 from signalbox.protocol.enums import FinishReason
+from signalbox.runtime.parts import FAILURES
 from signalbox.v1 import generation_pb2, scheduler_pb2
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.requests.automaton import Automaton
 from worker_svc.core.requests.masks import I32, U32
+from worker_svc.core.step import RequestRef
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.compiler import GrammarCompiler
 from worker_svc.grammar.coordinator import GrammarResult
-from worker_svc.grammar.preparation import Compiler, GrammarPreparation, make_preparation
+from worker_svc.grammar.preparation import Compiler, GrammarPreparation, Prepared, make_preparation
 from worker_svc.runner.sim.model import SimRunner
 from worker_svc.steps.loop import StepLoop, StepResult
 
@@ -96,7 +98,7 @@ class Gate:
 class Broken:
     """A compiler that fails."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
     def automaton(self, form: Form) -> Automaton:
@@ -219,6 +221,40 @@ def test_whatever_the_compiler_raises_ends_the_request(make: Make, error: Except
     bench.put(new_request(0, regex("a")))
     told = bench.told()
     assert told.failure is not None and told.failure.code == code and str(error) in told.failure.message
+
+
+class PanicError(BaseException):
+    """As pyo3 raises one when the library panics."""
+
+
+def test_a_panic_of_the_library_costs_its_own_request(make: Make, compiler: GrammarCompiler) -> None:
+    """LO1: the thread goes on, and the next one gets its grammar."""
+    broken = Broken(PanicError("index out of bounds"))
+    bench = make(GrammarPreparation(broken))
+    bench.put(new_request(0, regex("a")))
+    told = bench.told()
+    assert told.failure is not None and "index out of bounds" in told.failure.message
+    broken.automaton = compiler.automaton  # type: ignore[method-assign]
+    bench.put(new_request(1, regex("b")))
+    assert bench.told().failure is None
+
+
+def test_whoever_waits_for_a_thread_that_has_ended_is_told(compiler: GrammarCompiler) -> None:
+    """LO1: those that wait, and those that come later."""
+    preparation, told = GrammarPreparation(compiler), queue.SimpleQueue[Prepared]()
+
+    def die(prepared: Prepared) -> None:
+        raise PanicError
+
+    form, nothing = Form(FormKind.REGEX, "a"), np.empty(0, np.int32)
+    for slot, done in ((0, die), (1, told.put)):
+        preparation.begin(slot, RequestRef(f"r{slot}", 1, "f"), form, nothing, done)
+    preparation._thread.join()
+    preparation.begin(2, RequestRef("r2", 1, "f"), form, nothing, told.put)
+    for slot in (1, 2):
+        prepared = told.get(timeout=TIMEOUT_S)
+        assert prepared.slot == slot and prepared.failure is not None
+    assert "grammars" in FAILURES.ended
 
 
 def test_without_grammars_a_form_is_refused_by_name(make: Make) -> None:

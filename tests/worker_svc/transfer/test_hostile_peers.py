@@ -221,6 +221,34 @@ def false_source(answers: bytes) -> Iterator[tuple[str, int]]:
         acceptor.close()
 
 
+def test_an_error_with_one_connection_leaves_the_port_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LO1: of any kind, a thread that is not to be had too."""
+    served = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve(connection: socket.socket, _: Welcome) -> None:
+        served.set()
+
+    acceptor = Acceptor(listener, serve, "patient")
+    real, failed = threading.Thread.start, threading.Event()
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name == "patient" and not failed.is_set():
+            failed.set()
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    try:
+        with socket.create_connection(listener.getsockname()) as first:
+            assert first.recv(1) == b"", "it is not closed"
+        assert failed.is_set()
+        with socket.create_connection(listener.getsockname()):
+            assert served.wait(10)
+    finally:
+        acceptor.close()
+
+
 WELCOME = framed(ChannelWelcome().SerializeToString())
 
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from signalbox.runtime.bounded_lines import BoundedLines
+from signalbox.runtime.parts import FAILURES, start_thread
 from worker_svc.transfer.errors import TransferError
 
 logger = logging.getLogger(__name__)
@@ -43,8 +44,7 @@ class Acceptor:
         self._is_closed = False
         self._lines = BoundedLines()
         listener.listen(MOST_STRANGERS)
-        self._thread = threading.Thread(target=self._accept, name=name, daemon=True)
-        self._thread.start()
+        self._thread = start_thread(name, self._accept)
 
     def close(self) -> None:
         """No connection is taken any more, and strangers are sent away. Those that have shown a token are others'
@@ -67,13 +67,20 @@ class Acceptor:
                     time.sleep(BREATH_S)
                 continue
             try:
-                prepared = self._prepare(connection)
-            except OSError as error:
+                self._take(connection)
+            except Exception as error:  # no thread to be had, or whatever: the next connection may be luckier
                 connection.close()
                 self._tell(error)
-                continue
-            self._enter(prepared)
+
+    def _take(self, connection: socket.socket) -> None:
+        prepared = self._prepare(connection)
+        self._enter(prepared)
+        try:
             threading.Thread(target=self._run, args=(prepared,), name=self._name, daemon=True).start()
+        except Exception:
+            self._leave(prepared)
+            prepared.close()
+            raise
 
     def _enter(self, connection: socket.socket) -> None:
         with self._lock:
@@ -86,6 +93,8 @@ class Acceptor:
             self._serve(connection, lambda: self._leave(connection))
         except (TransferError, OSError) as error:
             self._tell(error)
+        except Exception as error:
+            FAILURES.add(self._name, error)
         finally:
             self._leave(connection)
             connection.close()

@@ -17,7 +17,8 @@ from worker_svc.transfer.channels.names import ALL
 from worker_svc.transfer.channels.reader import BlockReader
 from worker_svc.transfer.control.gate import Gate
 
-NUM_THREADS = 4
+NUM_THREADS, NUM_OPENING_THREADS = 4, 4
+"""Threads that read and write, and those that reach other workers: a dead one takes its thread for seconds."""
 T = TypeVar("T")
 
 
@@ -45,6 +46,7 @@ class Mover:
         self._channels = channels
         self._runner, self._memory = runner, runner.block_memory
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="transfers")
+        self._opening = ThreadPoolExecutor(NUM_OPENING_THREADS, thread_name_prefix="transfers-open")
 
     def bytes_per_block(self, group: int) -> int:
         """Bytes of a block in all layers of its group."""
@@ -89,7 +91,7 @@ class Mover:
                 gate.on_close(reader.close)
             return reader
 
-        return await self._run(open_channel)
+        return await self._run(open_channel, self._opening)
 
     async def fetch(
         self, gate: Gate, reader: BlockReader, group: int, sources: Sequence[int], targets: Sequence[int]
@@ -127,8 +129,9 @@ class Mover:
 
     def close(self) -> None:
         """What has not begun is dropped."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._opening):
+            threads.shutdown(wait=False, cancel_futures=True)
         self._mappings.close()
 
-    async def _run(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    async def _run(self, work: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
+        return await asyncio.get_running_loop().run_in_executor(threads or self._threads, work)
