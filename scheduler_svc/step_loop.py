@@ -42,9 +42,11 @@ logger = logging.getLogger(__name__)
 
 MAX_EXPLAINED = 32
 """Requests that one question is answered for."""
-MAX_PLACED = 512
-"""Requests that are placed in one go, on all workers together: some 50 ms of work. The others follow when whatever else
-is ready has had its turn."""
+MAX_PLACED = 128
+"""Requests that are placed in one go, on all workers together: some 15 ms of work. The others follow when whatever else
+is ready has had its turn (Q10)."""
+MAX_IDLE_ASKED = 4
+"""Idle workers that are asked, in turn, with the report of another one while requests wait."""
 CallAt = Callable[[float, Callable[[], None]], object]
 """Calls back at a time of the clock."""
 
@@ -74,6 +76,8 @@ class StepLoop:
         """Whether `_lose_more` is to come."""
         self._put_off: dict[str, None] = {}
         """Workers that are to get their steps a little later."""
+        self._num_idle_asked = 0
+        """Counts up, so that each idle worker has its turn."""
         self._num_removed = 0
         """Workers that were gone when frontends were last told."""
         self.on_report: Callable[[Worker, StepReport], None] | None = None
@@ -346,12 +350,23 @@ class StepLoop:
 
     def _advance(self, concerned: str | None = None) -> None:
         """Sends every step that can be sent, then what frontends have to know. When only one worker is `concerned`,
-        the others are looked at only if a request waits that an idle one might take."""
+        a few of the others are looked at, if a request waits that an idle one might take."""
         self._tell_notices()  # who may run a request that is handed over, ahead of its orders (HO10)
-        workers = [concerned] if concerned is not None else list(self._workers)
-        if concerned is not None and self.core.may_place:
-            workers += [other for other in self._workers if not self.core.workers[other].records]
+        if concerned is None:
+            workers = self.core.standings.open_ids(self._clock())
+        elif self.core.may_place:
+            workers = [concerned, *self._some_idle()]
+        else:
+            workers = [concerned]
         self._send_all(workers)
+
+    def _some_idle(self) -> list[str]:
+        idle = self.core.standings.idle_ids()
+        if len(idle) > MAX_IDLE_ASKED:
+            self._num_idle_asked += MAX_IDLE_ASKED
+            first = self._num_idle_asked % len(idle)
+            idle = [*idle[first:], *idle[:first]][:MAX_IDLE_ASKED]
+        return idle
 
     def _send_all(self, workers: Iterable[str]) -> None:
         """Sends the steps of these workers and of those that they pull from, then what frontends have to know."""

@@ -27,6 +27,7 @@ from scheduler_svc.core.liveness.judgement import Departure, Liveness
 from scheduler_svc.core.liveness.solo import absolve
 from scheduler_svc.core.liveness.unreachable import Unreachable
 from scheduler_svc.core.moves.policies import HandoffPolicies
+from scheduler_svc.core.placement.standings import Standings
 from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.queue.tenants import Tenants
 from scheduler_svc.core.queue.waiting_queue import WaitingQueue
@@ -60,12 +61,15 @@ class Scheduler:
         self.config = config
         self.term = Term(instance, epoch)
         self.workers: dict[str, Worker] = {}
+        self.standings = Standings(self.workers, config.watermark_blocks_per_seq)
         self.frontends = Frontends(config.frontend_grace_s)
         self.queues = Queues(config, tenants or Tenants(), self._num_cached)
         self.safe_mode = SafeMode(config)
         self.register = Register(self.queues, self.safe_mode, self.workers, self.frontends)
         self.admission = Admission(config, self.workers, self.queues, now)
-        self._maker = StepMaker(config, self.workers, self.queues, self.register, self.admission.continuation)
+        self._maker = StepMaker(
+            config, self.standings, self.queues, self.register, self.admission.continuation
+        )
         self.liveness = Liveness(config, self.workers, self.register, self.frontends)
         self.unreachable = Unreachable()
         may_hear = self.liveness.evidence.may_hear
@@ -155,6 +159,7 @@ class Scheduler:
         if not self.has_work(worker) or not self._maker.may_make(worker, now):
             return None
         step = self._maker.make(worker, now)
+        worker.changed[worker_id] = None
         if worker.handoffs.is_busy:
             self.handoffs.look_at(worker, now)
         for request in (*step.placed, *step.prepared):
@@ -166,6 +171,7 @@ class Scheduler:
     def update(self, worker_id: str, report: StepReport, now: float) -> None:
         """Takes a worker's report. Raises DivergenceError: then close its link."""
         worker = self.workers[worker_id]
+        worker.changed[worker_id] = None
         record = worker.records[0] if worker.records else None
         answered = first_tokens(worker, record, report) if record is not None else []
         finishes, mask_work = read_report(worker, report)
@@ -196,7 +202,9 @@ class Scheduler:
 
     def fence_ended(self, worker_id: str, fence_id: int, *, failed: bool) -> None:
         """A worker's copies beside the steps have ended: whoever waited for them may start."""
-        end_fence(self.workers[worker_id], fence_id, failed=failed)
+        worker = self.workers[worker_id]
+        worker.changed[worker_id] = None
+        end_fence(worker, fence_id, failed=failed)
 
     def hand_over(self, key: RequestKey, target_worker_id: str, now: float) -> Handoff:
         """Begins to hand a request over to a worker (HO). Raises HandoffRefusedError, and nothing has changed then."""
@@ -226,6 +234,7 @@ class Scheduler:
         if self.level == self.safe_mode.level:
             return
         self.level = self.safe_mode.level
+        self.standings.forget()
         self.queues.suspend(self.level, now)
         for worker in self.workers.values():
             self._suspend_on(worker)
@@ -253,18 +262,21 @@ class Scheduler:
         """
         old = self.workers.get(info.worker_id)
         worker = make_worker(info, snapshot, self.config, old, self.term)
+        worker.changed = self.standings.changed
         if old is not None:
             self.handoffs.detached(old, now)
         adoption = Adoption(worker, old, snapshot, self.register, self.queues, self.term, self.handoffs)
         if snapshot is not None:
             self.term.meet(snapshot.scheduler_epoch, snapshot.scheduler_instance)
         self.workers[info.worker_id] = worker
+        self.standings.forget()
         adoption.begin(now)
         return adoption
 
     def end_adoption(self, adoption: Adoption, now: float) -> Worker:
         """All pieces have been taken: the worker is there."""
         worker, old = adoption.worker, adoption.old
+        self.standings.forget()
         adoption.end()
         worker.attached = True
         self._suspend_on(worker)
@@ -294,6 +306,7 @@ class Scheduler:
         worker = self.workers.get(worker_id)
         if worker is not None:
             worker.attached, worker.detached_at = False, now
+            self.standings.forget()
             self.handoffs.detached(worker, now)
             self._remove_gone(now)
 
@@ -310,6 +323,7 @@ class Scheduler:
     def reach_worker(self, frontend: str, process: Process, reach: WorkerReach, now: float) -> None:
         """A frontend says what it sees of a worker."""
         self.liveness.said(frontend, process, reach)
+        self.standings.forget()
         self.unreachable.look(self.workers.values(), now)
         self._remove_gone(now)
 
@@ -319,6 +333,7 @@ class Scheduler:
         worker = self.workers[worker_id]
         has_begun = draining and not worker.draining
         worker.draining = draining
+        self.standings.forget()
         if has_begun:
             self.admission.worker_went(worker, now)
         self._suspend_on(worker)
@@ -354,6 +369,7 @@ class Scheduler:
         """Lets grace times run out. To be called every HEARTBEAT_S, by whoever has not stood still before (H3)."""
         self._remove_gone(now)
         self.liveness.judge(now)
+        self.standings.forget()
         for instance in self.frontends.judge(now, self.config.worker_silence_ms / 1e3):
             self.liveness.news.append(f"frontend {instance} is silent; its requests stay where they are")
         self.handoffs.tick(now)
@@ -423,6 +439,7 @@ class Scheduler:
 
     def _remove_worker(self, worker: Worker, departure: Departure, now: float) -> None:
         del self.workers[worker.info.worker_id]
+        self.standings.forget()
         self._free(worker)
         self.num_removed += 1
         self.unaccounted.worker_went(worker.info.worker_id)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from scheduler_svc.core.admission import placement
 from scheduler_svc.core.handoff import step_orders
 from scheduler_svc.core.handoff.commit import Arrived
 from scheduler_svc.core.handoff.desk import HandoffDesk
 from scheduler_svc.core.handoff.handoff import Phase
 from scheduler_svc.core.handoff.typed import Handoff
+from scheduler_svc.core.placement import choice
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.slots.worker import Worker
 from signalbox.protocol.block_groups import SPINE
@@ -35,10 +35,10 @@ Patch = pytest.MonkeyPatch
 def decoders_take_no_prompts(patch: Patch) -> None:
     """PD2: a worker that is there to decode leaves prompts to others, though there are none."""
 
-    def strict(worker: Worker, others: Any, *_: Any) -> Any:
-        return None if worker.role is WorkerRole.DECODE else others
+    def strict(role: WorkerRole, **_: Any) -> bool:
+        return role is WorkerRole.DECODE
 
-    patch.setattr(placement, "rivals_for_prompt", strict)
+    patch.setattr(choice, "leaves_prompt", strict)
 
 
 # -- of the source --

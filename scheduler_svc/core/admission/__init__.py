@@ -1,1 +1,1 @@
-"""Which requests may wait, which worker takes them, and which classes are held back."""
+"""Which requests may wait, and which classes are held back."""

@@ -61,6 +61,10 @@ class Admission:
 
     def impossibility_of(self, request: Request, now: float) -> Rejected | None:
         """Why no worker will run a request, as far as can be told now; None: one may."""
+        models = ((worker, worker.info.model) for worker in self._workers.values() if not worker.draining)
+        first = next((worker for worker, model in models if model == request.model), None)
+        if first is not None and refusal_of(request, [first], self._config) is None:
+            return None  # nearly always: the others need not be asked
         workers = [w for w in self._workers.values() if w.info.model == request.model]
         able = [w for w in workers if not w.draining]
         # One may come (back): whether it can take the request is looked at then.

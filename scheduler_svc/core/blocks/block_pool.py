@@ -286,6 +286,10 @@ class BlockPool:
             del found[found.index(None) :]
         return np.array(found, np.int32)
 
+    def has(self, content: bytes) -> bool:
+        """A block has this content."""
+        return content in self._block_of
+
     def find(self, hashes: Hashes) -> Blocks:
         """The block with each of these contents; -1: there is none."""
         if not len(self._block_of):

@@ -36,6 +36,8 @@ class SlotTable(PausedSlots):
         super().__init__(num_slots, max_blocks, block_size, identity, num_lanes)
         self.num_running = 0
         """Slots that hold blocks: prefilling, decoding, paused."""
+        self.num_preparing = 0
+        """Slots whose requests wait for their grammar, or have yet to start behind it."""
         self.preempted: list[int] = []
         """Blocks of these were taken."""
         self.prepared: list[int] = []
@@ -106,7 +108,7 @@ class SlotTable(PausedSlots):
 
     def prepare(self, slot: int) -> None:
         """The request waits for its grammar."""
-        self.state[slot] = SlotState.PREPARING
+        self.adopt_preparing(slot)
         self.request(slot).move(RequestStatus.WAITING_FOR_FSM)
 
     def grammar_ready(self, slot: int) -> None:
@@ -128,6 +130,7 @@ class SlotTable(PausedSlots):
         for waiting in (self.preempted, self.prepared):
             if slot in waiting:
                 waiting.remove(slot)
+        self.num_preparing -= bool(self.state[slot] == SlotState.PREPARING)
         self.state[slot] = SlotState.PREFILL
         request = self.request(slot)
         self.effective_priority[slot] = self.active_priority[slot] = request.entry.effective_priority
@@ -211,6 +214,7 @@ class SlotTable(PausedSlots):
             if slot in waiting:
                 waiting.remove(slot)
         self.frozen.pop(slot, None)
+        self.num_preparing -= bool(self.state[slot] == SlotState.PREPARING)
         self.state[slot], self.paused[slot] = SlotState.RELEASING, 0
         self.releasing.append(slot)
         return blocks
@@ -302,6 +306,7 @@ class SlotTable(PausedSlots):
 
     def adopt_preparing(self, slot: int) -> None:
         """It waits for its grammar; the worker says once more when that is ready."""
+        self.num_preparing += 1
         self.state[slot] = SlotState.PREPARING
 
     def adopt_preempted(self, slot: int) -> None:

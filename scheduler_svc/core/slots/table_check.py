@@ -42,6 +42,7 @@ def _check_lists(table: SlotTable, running: list[int]) -> None:
     state = table.state
     assert set(table.preempted) == set(np.flatnonzero(state == SlotState.PREEMPTED).tolist())
     preparing = np.flatnonzero(state == SlotState.PREPARING).tolist()
+    assert len(preparing) == table.num_preparing, "slots that wait for their grammar are miscounted"
     assert set(table.prepared) <= set(preparing), "a slot is ready that nobody prepared"
     for slot in preparing:
         is_frozen = slot in table.frozen

@@ -96,6 +96,8 @@ class Worker:
     pulls: PullEnds = field(default_factory=PullEnds)
     """Cached blocks that go the same ways."""
     stats: WorkerStats = field(default_factory=WorkerStats)
+    changed: dict[str, None] = field(default_factory=dict)
+    """Ids of workers whose load or room may have changed since placement has read them (`Standings.changed`)."""
 
     def __post_init__(self) -> None:
         block_size = self.info.block_size
@@ -214,23 +216,35 @@ class Worker:
     @property
     def num_preparing(self) -> int:
         """Requests that wait for their grammar, those of suspended classes apart."""
-        is_preparing = self.table.state == SlotState.PREPARING
         if not self.may_suspend:
-            return int(np.count_nonzero(is_preparing))
-        slots = np.flatnonzero(is_preparing).tolist()
+            return self.table.num_preparing
+        slots = np.flatnonzero(self.table.state == SlotState.PREPARING).tolist()
         return sum(not self.request(slot).suspended for slot in slots)
 
     @property
     def num_suspended(self) -> int:
         """Requests that hold blocks and are paused by safe mode, with the next delta at the latest."""
-        told = self.table.paused & SUSPENDED
-        changes = (self.request(slot).suspended - bool(told[slot]) for slot in self.table.rest_changes)
+        table = self.table
+        if not (self.may_suspend or table.rest_changes or table.frozen):
+            return 0  # nobody was, or all have been told otherwise
+        told = table.paused & SUSPENDED
+        changes = (self.request(slot).suspended - bool(told[slot]) for slot in table.rest_changes)
         return int(np.count_nonzero(told)) + sum(changes)
 
     @property
     def load(self) -> int:
         """Requests that are placed here and run, or will as soon as they can."""
         return self.table.num_running - self.num_suspended + self.num_preparing
+
+    @property
+    def num_due(self) -> int:
+        """Steps in flight that are run whatever arrives behind them."""
+        return sum(not record.may_be_skipped for record in self.records)
+
+    @property
+    def is_open(self) -> bool:
+        """Another step may be sent, as far as those in flight are concerned."""
+        return self.num_due < self.limits.max_inflight_steps
 
     @property
     def num_displaced(self) -> int:
@@ -385,12 +399,14 @@ class Worker:
 
     def _return_blocks(self, slot: int, blocks: Blocks | None) -> None:
         self.handoffs.forget(slot)
+        self.changed[self.info.worker_id] = None
         if blocks is not None:
             self.pool.release(blocks)
             self._drop_windows(slot)
 
     def drop_import(self, slot: int, *, is_told: bool) -> None:
         """The request that `slot` was kept for does not come: `SlotTable.drop_import`."""
+        self.changed[self.info.worker_id] = None
         self.pool.release(self.table.drop_import(slot, is_told=is_told))
         for window in self.windows:
             window.drop(slot)

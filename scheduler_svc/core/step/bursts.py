@@ -25,11 +25,6 @@ def is_steady(worker: Worker) -> bool:
     return bool(table.decode_tokens) and not (table.has_drafts or changes or others or stores)
 
 
-def num_due(worker: Worker) -> int:
-    """Steps in flight that are run whatever arrives behind them."""
-    return sum(not record.may_be_skipped for record in worker.records)
-
-
 def steps_behind(worker: Worker, burst_s: float) -> int:
     """Steps that may be sent behind the one that was just made, while the worker is steady: with it they take `burst_s`
     seconds, and a row at least can have a token in each. 0 where their blocks might not be there."""

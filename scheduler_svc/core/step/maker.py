@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import islice
 
 from scheduler_svc.core.admission.continuation import Continuation
-from scheduler_svc.core.admission.placement import candidates
 from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.liveness.solo import build_solo_step, may_offer, placed_suspects, take_turns
+from scheduler_svc.core.placement.choice import Choice
+from scheduler_svc.core.placement.standings import Standings
 from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
 from scheduler_svc.core.step.builder import build_step
-from scheduler_svc.core.step.bursts import is_steady, num_due, steps_behind
+from scheduler_svc.core.step.bursts import is_steady, steps_behind
 from scheduler_svc.core.step.step import StepDecision
 
 MAX_LOOKED_AT = 1024
@@ -28,12 +29,12 @@ class StepMaker:
     def __init__(
         self,
         config: SchedulerConfig,
-        workers: Mapping[str, Worker],
+        standings: Standings,
         queues: Queues,
         register: Register,
         continuation: Continuation,
     ) -> None:
-        self._config, self._workers, self._continuation = config, workers, continuation
+        self._config, self._standings, self._continuation = config, standings, continuation
         self._queues, self._register = queues, register
 
     def is_offered(self, worker: Worker) -> bool:
@@ -52,7 +53,7 @@ class StepMaker:
             return not records or now >= worker.hold_until
         if self._may_burst(worker):
             return worker.burst_left > 0
-        return num_due(worker) < most and now >= worker.hold_until
+        return worker.num_due < most and now >= worker.hold_until
 
     def _may_burst(self, worker: Worker) -> bool:
         """Nothing can change with the next step but counts, and nobody waits for it (K11)."""
@@ -73,21 +74,14 @@ class StepMaker:
         return step
 
     def _make(self, worker: Worker, now: float) -> StepDecision:
-        others: list[Worker] = []
-        if self.is_offered(worker):  # who else could take a request matters only when one waits
-            others = [
-                w
-                for w in self._workers.values()
-                if w is not worker and w.info.model == worker.info.model and w.takes_new
-            ]
         if self._register.suspects:
-            return self._make_in_turn(worker, others, now)
+            return self._make_in_turn(worker, now)
         waiting = self._queues.of(worker.info.model).walk(now)
-        step = build_step(worker, self._config, self._offers(worker, others, waiting, now), now)
+        step = build_step(worker, self._config, self._offers(worker, waiting, now), now)
         waiting.close()
         return step
 
-    def _make_in_turn(self, worker: Worker, others: Sequence[Worker], now: float) -> StepDecision:
+    def _make_in_turn(self, worker: Worker, now: float) -> StepDecision:
         """Some requests may have caused a crash: each runs in steps of its own (S2)."""
         suspects = self._register.suspects.values()
         slots = placed_suspects(worker, suspects)
@@ -95,7 +89,7 @@ class StepMaker:
         def usual() -> StepDecision:
             waiting = self._queues.of(worker.info.model).walk(now)
             like_all = (request for request in waiting if not may_offer(request))
-            offers = self._offers(worker, others, like_all, now, slots)
+            offers = self._offers(worker, like_all, now, slots)
             step = build_step(worker, self._config, offers, now)
             waiting.close()
             return step
@@ -103,7 +97,7 @@ class StepMaker:
         def solo() -> StepDecision:
             waiting = self._queues.of(worker.info.model).walk(now)
             alone = (request for request in islice(waiting, MAX_LOOKED_AT) if may_offer(request))
-            offers = self._offers(worker, others, alone, now)
+            offers = self._offers(worker, alone, now)
             step = build_solo_step(worker, self._config, offers, slots, now)
             waiting.close()
             return step
@@ -114,7 +108,6 @@ class StepMaker:
     def _offers(
         self,
         worker: Worker,
-        others: Sequence[Worker],
         waiting: Iterator[Request],
         now: float,
         suspects: frozenset[int] = frozenset(),
@@ -124,8 +117,10 @@ class StepMaker:
             queues.placed(request)
 
         queues = self._queues
-        offered = waiting if self.is_offered(worker) else ()
-        taken = candidates(worker, others, offered, self._config, now, self._continuation)
+        taken: Iterator[Request] = iter(())
+        if self.is_offered(worker):  # who else could take a request matters only when one waits
+            choice = Choice(worker, self._config, self._standings, self._continuation, now)
+            taken = choice.candidates(waiting)
         return WaitingCursor(
-            iter(taken), take, queues.charge_input, queues.service_received, queues.version, suspects
+            taken, take, queues.charge_input, queues.service_received, queues.version, suspects
         )

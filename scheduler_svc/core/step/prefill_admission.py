@@ -41,8 +41,10 @@ from scheduler_svc.core.step.gates import (
 from scheduler_svc.core.step.shortage import blocks_coming, certain_to_end, victim_for
 from scheduler_svc.core.step.step import Chunk, Start, StepDecision
 
-MAX_STARTS = 512
+MAX_STARTS = 128
 """Requests that start in one step: each is some 0.1 ms of work before the step can be sent."""
+MAX_LOOKED_UP = 1 << 15
+"""Blocks of prompts that are looked up in caches for one step, about: some 10 ms of work (Q10)."""
 
 
 def admit_requests(
@@ -64,7 +66,7 @@ def admit_requests(
     if config.is_fair and len(resumable) > 1:
         received = offers.service_received
         resumable = deque(sorted(resumable, key=lambda slot: resume_key(worker.request(slot), received)))
-    while len(step.placed) + len(step.resumed) < MAX_STARTS and admission.start_next(resumable):
+    while admission.may_start_more and admission.start_next(resumable):
         pass
     admission.end_deadlock()
     admission.remember()
@@ -90,6 +92,14 @@ class PrefillAdmission(StepCapacity):
         self._may_displace = config.has_classes or config.is_fair
         self._num_passed = 0
         """Waiting requests that were passed over, up to as many as could run at all."""
+        self._num_looked_up = 0
+        """Blocks of prompts."""
+
+    @property
+    def may_start_more(self) -> bool:
+        """The step has not taken too much work yet."""
+        num_starts = len(self._step.placed) + len(self._step.resumed)
+        return num_starts < MAX_STARTS and self._num_looked_up < MAX_LOOKED_UP
 
     def start_next(self, resumable: deque[int]) -> bool:
         """Starts whoever is first, or passes it over. False: nobody else starts in this step."""
@@ -266,6 +276,7 @@ class PrefillAdmission(StepCapacity):
         """What of it the host tier has counts as used."""
         super().look_up(request)
         prefix = self.prefix
+        self._num_looked_up += len(prefix.hashes)
         if not prefix.num_from_host:
             return
         worker = self.worker

@@ -1,4 +1,4 @@
-"""More requests may start than can be placed in one piece of work."""
+"""Q10: more requests may start than can be placed in one piece of work."""
 
 from __future__ import annotations
 

@@ -1,0 +1,172 @@
+"""Which worker takes which waiting request: where its prefix is cached, else where the fewest run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from scheduler_svc.core.admission.continuation import Continuation
+from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.placement.cached_prefix import find_best_prefix
+from scheduler_svc.core.placement.rivals import Rivals
+from scheduler_svc.core.placement.standings import Mask, Standings
+from scheduler_svc.core.request import Request
+from scheduler_svc.core.roles.prompts import leaves_prompt
+from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.enums import WorkerRole
+
+LOOKAHEAD = 8
+"""Waiting requests that a worker may leave to others before it looks no further: bounds the work of a step."""
+FEWER = 2
+"""Requests that a worker has to have fewer to be waited for."""
+
+
+class Choice:
+    """The choices of one worker, whose step is being built. Other workers do not change meanwhile, but for blocks that
+    they show to it."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        config: SchedulerConfig,
+        standings: Standings,
+        continuation: Continuation,
+        now: float,
+    ) -> None:
+        self._worker, self._config, self._now = worker, config, now
+        self._standings, self._continuation = standings, continuation
+        self._usual: dict[bool, Rivals] = {}
+        """Rivals for requests that all workers of their model could run, by whether they are pooling requests."""
+        self._looked_at: set[str] = set()
+        """Rivals that have been found, and whose standings are true."""
+
+    def candidates(self, waiting: Iterable[Request]) -> Iterator[Request]:
+        """The waiting requests that the worker should take, in order. After `LOOKAHEAD` requests that it leaves to
+        others it looks no further."""
+        left, worker = 0, self._worker
+        self._refresh()
+        for request in waiting:
+            if not worker.can_run(request) or not self._continuation.may_take(worker, request, self._now):
+                continue
+            if self._should_take(request):
+                yield request
+                continue
+            left += 1
+            if left >= LOOKAHEAD:
+                return
+
+    def _should_take(self, request: Request) -> bool:
+        is_prompt = not request.is_pooling
+        if is_prompt and self._worker.role is WorkerRole.DECODE:
+            others_have_room = self._find(request, computing=True) is not None
+            if leaves_prompt(self._worker.role, others_have_room=others_have_room):
+                return False
+            is_prompt = False  # it competes with all
+        rivals = self._rivals(request, computing=is_prompt)
+        if not len(rivals):
+            return True
+        preferred = self._preferred(rivals, request)
+        if preferred is not None:
+            return preferred is self._worker
+        load = self._worker.load
+        if self._find(request, load - 1, computing=is_prompt, is_open=True) is not None:
+            return False
+        return not self._waits_for_fewer(request, load, is_prompt)
+
+    def _waits_for_fewer(self, request: Request, load: int, is_prompt: bool) -> bool:
+        """Somebody has steps enough in flight, and so many fewer requests that it is waited for, for a short time: else
+        whoever is asked first takes all that comes at once."""
+        affinity = request.affinity
+        if affinity.balanced_until is not None and self._now >= affinity.balanced_until:
+            return False
+        if self._find(request, load - FEWER, computing=is_prompt) is None:
+            return False
+        if affinity.balanced_until is None:
+            affinity.balanced_until = self._now + self._config.balance_wait_ms / 1e3
+        return self._now < affinity.balanced_until
+
+    def _preferred(self, rivals: Rivals, request: Request) -> Worker | None:
+        """The worker that has most of the prompt cached, while waiting for it is still worth while. The search is made
+        once per request: what is cached changes, but a request does not wait long for it."""
+        config, affinity = self._config, request.affinity
+        if not request.block_hashes or not config.enable_prefix_caching or request.needs_every_position:
+            return None
+        if affinity.until is None:
+            affinity.until = self._now + config.affinity_wait_ms / 1e3
+            workers, is_uniform = [self._worker, *rivals.members], self._standings.is_uniform
+            best = find_best_prefix(workers, request, config.affinity_min_tokens, is_uniform=is_uniform)
+            affinity.worker_id = best.info.worker_id if best is not None else None
+        if not affinity.holds(self._now):
+            affinity.worker_id = None
+            return None
+        is_own = affinity.worker_id == self._worker.info.worker_id
+        affinity.num_times_left += not is_own
+        return self._worker if is_own else rivals.named(affinity.worker_id)
+
+    # -- others --
+
+    def _find(
+        self,
+        request: Request,
+        most_load: int | None = None,
+        *,
+        computing: bool = False,
+        is_open: bool = False,
+    ) -> Worker | None:
+        """A rival that has `most_load` or less, and room for the request; None: there is none. It is looked at itself,
+        for what changed it may have said nothing."""
+        for _ in self._standings.workers:
+            rivals = self._rivals(request, computing=computing)
+            other = rivals.find(most_load, request, is_open=is_open)
+            if other is None or self._is_known(other):
+                return other
+            self._refresh()
+        return None
+
+    def _is_known(self, other: Worker) -> bool:
+        """The standing of `other` is what it is now. It is looked at once."""
+        name = other.info.worker_id
+        if name in self._looked_at:
+            return True
+        self._looked_at.add(name)
+        return self._standings.is_true(name)
+
+    def _refresh(self) -> None:
+        if self._standings.refresh():
+            self._usual.clear()
+
+    def _rivals(self, request: Request, *, computing: bool) -> Rivals:
+        """Others that may run the request; `computing`: those whose role is not `decode`."""
+        is_usual = self._standings.is_usual(request) and not self._is_foreign(request)
+        rivals = self._usual.get(request.is_pooling) if is_usual else None
+        if rivals is None:
+            rivals = Rivals(self._standings, self._chosen(request, is_usual=is_usual))
+            if is_usual:
+                self._usual[request.is_pooling] = rivals
+        return rivals.computing if computing else rivals
+
+    def _is_foreign(self, request: Request) -> bool:
+        """Another identity than that of all workers, or of some, has made its output."""
+        origin = request.output_identity
+        return bool(origin) and self._standings.identities != {origin}
+
+    def _chosen(self, request: Request, *, is_usual: bool) -> Mask:
+        chosen = self._standings.serving(request)
+        own = self._standings.index_of.get(self._worker.info.worker_id)
+        if own is not None:
+            chosen[own] = False
+        if not is_usual:
+            chosen &= self._able(request)
+        return chosen
+
+    def _able(self, request: Request) -> Mask:
+        """Who could run the request, and may go on with its output, worker by worker."""
+        may_take: dict[bytes, bool] = {}
+        able = []
+        for worker in self._standings.workers:
+            key = worker.info.identity.key
+            if key not in may_take:
+                may_take[key] = self._continuation.may_take(worker, request, self._now)
+            able.append(may_take[key] and worker.can_run(request))
+        return np.array(able, np.bool_)
