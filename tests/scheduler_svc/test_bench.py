@@ -46,6 +46,7 @@ def test_scale_measures_workers_behind_relays() -> None:
     for line in lines[:2]:
         assert line["per_relay"] == 2
         assert line["running_mean"] == 4
+        assert 0 <= line["ramp_s"] < 60 and line["starts_per_s"] >= 0 and line["late_starts_per_s"] >= 0
         assert 0 < line["scheduler_cpu_share"] < 1
         assert 0 < line["steps_per_s"] <= line["workers"] * 101
         assert line["steps_per_message_up"] > 1

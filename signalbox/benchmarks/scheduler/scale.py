@@ -7,8 +7,10 @@ next one that has arrived starts; `one_way_ms` delays every message both ways. W
 a stream, as they would behind a relay; the relay's part is simulated in this process too, so that its CPU time counts
 for neither side.
 
-Measuring starts when all requests run and every worker has done some steps with all of them. A number of workers is
-*held* when they idle for less than 2 % of the time.
+All requests are submitted at once. The *ramp* is the time from the first of them that runs until all do, and decoding
+goes on beside it: `starts_per_s` is about the whole ramp, `late_starts_per_s` about its last quarter, with decode rows
+for three quarters of the requests. Measuring of steady steps starts when all requests run and every worker has done
+some steps with all of them. A number of workers is *held* when they idle for less than 2 % of the time.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ SETTLE_STEPS = 50
 """Steps of each worker between the last request's start and the measurement: the pacing has learned by then."""
 HELD_IDLE_SHARE = 0.02
 POLL_S = 0.05
+BATCH = 16
+"""Submissions of one message, as of a frontend that has many clients."""
 ANSWER_LIMIT_S = 30.0
 """Most time for the scheduler's process to start."""
 
@@ -79,21 +83,57 @@ async def submit_all(stub: Any, num_requests: int) -> Any:
     await stream.write(
         scheduler_pb2.AttachFrontendRequest(hello=scheduler_pb2.FrontendHello(frontend_instance="bench"))
     )
-    for number in range(num_requests):
-        meta = scheduler_pb2.RequestMeta(
-            model=MODEL,
-            num_prompt_tokens=PROMPT_TOKENS,
-            max_tokens=MAX_MODEL_LEN - PROMPT_TOKENS,
-            block_hashes=os.urandom(HASH_BYTES * (PROMPT_TOKENS // BLOCK_SIZE)),
-            hash_block_size=BLOCK_SIZE,
-            kind=generation_pb2.REQUEST_KIND_GENERATE,
-            arrival_ms=number,
-        )
-        ref = scheduler_pb2.RequestRef(request_id=f"r{number}", attempt=number + 1)
-        submit = scheduler_pb2.SubmitRequest(ref=ref, meta=meta, payload=b"")
-        operation = scheduler_pb2.FrontendOperation(submit=submit)
-        await stream.write(scheduler_pb2.AttachFrontendRequest(operations=[operation]))
+    operations = [_submission(number) for number in range(num_requests)]
+    for first in range(0, num_requests, BATCH):
+        batch = operations[first : first + BATCH]
+        await stream.write(scheduler_pb2.AttachFrontendRequest(operations=batch))
     return stream
+
+
+def _submission(number: int) -> scheduler_pb2.FrontendOperation:
+    meta = scheduler_pb2.RequestMeta(
+        model=MODEL,
+        num_prompt_tokens=PROMPT_TOKENS,
+        max_tokens=MAX_MODEL_LEN - PROMPT_TOKENS,
+        block_hashes=os.urandom(HASH_BYTES * (PROMPT_TOKENS // BLOCK_SIZE)),
+        hash_block_size=BLOCK_SIZE,
+        kind=generation_pb2.REQUEST_KIND_GENERATE,
+        arrival_ms=number,
+    )
+    ref = scheduler_pb2.RequestRef(request_id=f"r{number}", attempt=number + 1)
+    submit = scheduler_pb2.SubmitRequest(ref=ref, meta=meta, payload=b"")
+    return scheduler_pb2.FrontendOperation(submit=submit)
+
+
+class Ramp:
+    """How many requests ran at which time while they started."""
+
+    def __init__(self, num_requests: int) -> None:
+        self._num_requests = num_requests
+        self._samples: list[tuple[float, int]] = []
+
+    def note(self, now: float, num_running: int) -> None:
+        """`now`: seconds of any clock that only rises."""
+        if num_running and (not self._samples or self._samples[-1][1] < num_running):
+            self._samples.append((now, num_running))
+
+    def line(self) -> Line:
+        """Its seconds, and starts per second of all of it and of its last quarter."""
+        if not self._samples:
+            return {}
+        (began, first), (ended, last) = self._samples[0], self._samples[-1]
+        late = [sample for sample in self._samples if sample[1] >= 0.75 * self._num_requests] or [
+            (ended, last)
+        ]
+        return {
+            "ramp_s": round(ended - began, 2),
+            "starts_per_s": _rate(last - first, ended - began),
+            "late_starts_per_s": _rate(last - late[0][1], ended - late[0][0]),
+        }
+
+
+def _rate(count: int, seconds: float) -> float:
+    return round(count / max(seconds, POLL_S), 1)
 
 
 class Bench:
@@ -102,7 +142,7 @@ class Bench:
     def __init__(self, setting: Setting, pid: int) -> None:
         self._setting, self._pid = setting, pid
         self._workers = [SimulatedWorker(number, setting.load) for number in range(setting.workers)]
-        self._traffic = Traffic()
+        self._traffic, self._ramp = Traffic(), Ramp(setting.num_requests)
 
     async def run(self, address: str) -> Line:
         """Attaches all workers, lets all requests start, then watches. Raises BenchError."""
@@ -130,8 +170,9 @@ class Bench:
         return [attach_relay(group, stub, self._setting.window_s, self._traffic) for group in groups]
 
     async def _measure(self, stub: Any) -> Line:
-        frontend = await submit_all(stub, self._setting.num_requests)
+        submitting = asyncio.create_task(submit_all(stub, self._setting.num_requests))
         await self._start()
+        frontend = await submitting
         for worker in self._workers:
             worker.line.begin_anew()
         self._traffic.begin_anew()
@@ -146,6 +187,7 @@ class Bench:
         """Waits until all requests run and every worker has settled. Raises BenchError when that takes too long."""
         give_up = time.monotonic() + self._setting.start_limit_s
         await self._until(lambda: self._num_running == self._setting.num_requests, give_up)
+        self._ramp.note(time.monotonic(), self._num_running)
         settled = [worker.line.num_steps + SETTLE_STEPS for worker in self._workers]
         await self._until(
             lambda: all(w.line.num_steps >= steps for w, steps in zip(self._workers, settled, strict=True)),
@@ -154,6 +196,7 @@ class Bench:
 
     async def _until(self, condition: Callable[[], bool], give_up: float) -> None:
         while not condition():
+            self._ramp.note(time.monotonic(), self._num_running)
             if time.monotonic() > give_up:
                 raise BenchError(
                     f"after {self._setting.start_limit_s:g} s only {self._num_running} of "
@@ -170,7 +213,7 @@ class Bench:
         setting, lines = self._setting, [worker.line for worker in self._workers]
         steps = max(sum(line.num_steps for line in lines), 1)
         idle_share = sum(line.idle_s for line in lines) / (elapsed * setting.workers)
-        return {
+        return self._ramp.line() | {
             "running_mean": round(self._num_running / setting.workers, 1),
             "idle_share": round(idle_share, 4),
             "queued_ms": round(sum(line.queued_s for line in lines) / steps * 1e3, 2),
