@@ -27,6 +27,7 @@ from scheduler_svc.links.directory import FrontendLink, Send, WorkerLink, close_
 from scheduler_svc.links.events import take_event
 from scheduler_svc.links.greeting import Greeting
 from scheduler_svc.links.hello_numbers import HelloNumbers
+from scheduler_svc.links.holders import parse_holders
 from scheduler_svc.links.messages import build_directory, build_notice
 from scheduler_svc.links.names import check_distinct
 from scheduler_svc.links.operations import operate
@@ -252,8 +253,9 @@ class StepLoop:
     # -- frontends --
 
     def attach_frontend(self, hello: scheduler_pb2.FrontendHello) -> FrontendLink:
-        """A frontend said hello. Raises TermError and as `HelloNumbers`, and nothing has changed then."""
-        instance = hello.frontend_instance
+        """A frontend said hello. Raises TermError and as `HelloNumbers` and `parse_holders`, and nothing has changed
+        then."""
+        instance, holders = hello.frontend_instance, parse_holders(hello)
         self._hellos.meet(instance, hello.hello_number)
         if hello.scheduler_epoch > self.core.epoch or not self.core.frontends.has_met(instance):
             self._meet_term(hello.scheduler_epoch)
@@ -264,9 +266,8 @@ class StepLoop:
         link.put(self._directory(), self._clock())
         live = [(ref.request_id, ref.attempt) for ref in hello.live]
         paused = [(ref.request_id, ref.attempt) for ref in hello.paused]
-        workers = [worker.worker_id for worker in hello.workers]
         core, now = self.core, self._clock()
-        core.attach_frontend(instance, live, paused, now, workers, acknowledges=hello.acknowledges)
+        core.attach_frontend(instance, live, paused, now, holders, acknowledges=hello.acknowledges)
         logger.info("frontend %s attached with %d requests", instance, len(live))
         self._advance()
         return link

@@ -136,12 +136,14 @@ class SchedulerLink:
         self._num_hellos += 1
         self._heard = 0
         live = [session for session in self._table if session.submitted]
-        holders = self._workers.may_have_requests()
+        holders = self._workers.find_holders(live)
         return scheduler.FrontendHello(
             frontend_instance=self._frontend_instance,
             live=[make_ref(session) for session in live],
             paused=[make_ref(session) for session in live if session.paused_s is not None],
-            workers=[make_worker_ref(worker) for worker in holders],
+            workers=[make_worker_ref(worker) for worker in holders.workers],
+            num_holders=[len(places) for places in holders.places],
+            holders=[place for places in holders.places for place in places],
             scheduler_epoch=self._term,
             protocol=versions.ours(),
             hello_number=self._num_hellos,

@@ -110,7 +110,11 @@ def make_check(session: Session, worker_id: str, worker_instance: str) -> Operat
     """Asks whether anybody still has the request; `worker_instance` is the process now in the place of a worker that
     may have had it."""
     check = scheduler.CheckRequest(
-        ref=make_ref(session), worker_id=worker_id, worker_instance=worker_instance
+        ref=make_ref(session),
+        worker_id=worker_id,
+        worker_instance=worker_instance,
+        may_be_on=session.legs.workers if session.legs.is_known else (),
+        model=session.request.model,
     )
     return Operation(check=check)
 

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from frontend_svc.links.known_leader import KnownLeader
 from frontend_svc.links.orders import Order
 from frontend_svc.links.worker_link import WorkerLink
-from frontend_svc.links.worker_process import WorkerProcess
+from frontend_svc.links.worker_process import Holders, WorkerProcess, find_holders
 from frontend_svc.models import Worker
+from frontend_svc.requests.sessions.session import Session
 from frontend_svc.services import Services
 from signalbox.protocol.enums import WorkerReach
 from signalbox.runtime.parts import FAILURES
@@ -58,17 +59,9 @@ class WorkerLinks:
         """How every listed worker is reached from here, as (worker id, reach)."""
         return [(link.worker_id, link.process.reach) for link in self._links.values() if link.listed]
 
-    def may_have_requests(self) -> list[Worker]:
-        """Worker processes that may hold requests of ours: those that are not known to be gone."""
-        open_legs = [session.legs for session in self._table if session.submitted]
-        holders = set().union(*(legs.workers for legs in open_legs))
-        is_any_unknown = any(not legs.is_known for legs in open_legs)
-        return [
-            process.worker
-            for process in self._processes.values()
-            if process.reach is not WorkerReach.REFUSED
-            and (process.worker.worker_id in holders or (is_any_unknown and process.log_number))
-        ]
+    def find_holders(self, sessions: Iterable[Session]) -> Holders:
+        """Which worker processes may have the requests of `sessions`."""
+        return find_holders(self._processes.values(), sessions)
 
     def outputs_lost(self, worker_id: str, worker_instance: str) -> None:
         """The worker has thrown away what we had not read; ends may have been among it."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from scheduler_svc.core.admission.admission import Admission
 from scheduler_svc.core.admission.refusals import Refusals
 from scheduler_svc.core.admission.safe_mode import SafeMode
 from scheduler_svc.core.blocks.block_pool import BlockPool
 from scheduler_svc.core.blocks.side_copies import end_fence
-from scheduler_svc.core.cluster.frontend_desk import FrontendDesk
+from scheduler_svc.core.cluster.frontend_desk import FrontendDesk, Question
 from scheduler_svc.core.cluster.frontends import End, Frontends
 from scheduler_svc.core.cluster.grammars import grammar_failed, grammar_ready
 from scheduler_svc.core.cluster.notices import Notice, Placed
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.cluster.term import Term
-from scheduler_svc.core.cluster.unaccounted import UnaccountedRequests
+from scheduler_svc.core.cluster.unaccounted import Holders, UnaccountedRequests
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.desk import HandoffDesk
@@ -24,6 +24,7 @@ from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.integrity import check_requests, check_workers
 from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.liveness.judgement import Departure, Liveness
+from scheduler_svc.core.liveness.settlement import Settlement
 from scheduler_svc.core.liveness.solo import absolve
 from scheduler_svc.core.liveness.unreachable import Unreachable
 from scheduler_svc.core.moves.policies import HandoffPolicies
@@ -72,9 +73,12 @@ class Scheduler:
         )
         self.liveness = Liveness(config, self.workers, self.register, self.frontends)
         self.unreachable = Unreachable()
-        may_hear = self.liveness.evidence.may_hear
-        self.unaccounted = UnaccountedRequests(config.start_grace_s, now, config.worker_grace_s, may_hear)
-        self.handoffs = HandoffDesk(config, self.workers, self.register, self.queues, self.frontends)
+        graces = config.start_grace_s, config.worker_grace_s
+        settlement = Settlement(self.workers, self.liveness.evidence, *graces)
+        self.unaccounted = UnaccountedRequests(graces[0], now, settlement.is_settled, max(graces))
+        self.handoffs = HandoffDesk(
+            config, self.workers, self.register, self.queues, self.frontends, settlement
+        )
         self.policies = HandoffPolicies(config, self.workers, self.handoffs)
         self._refusals = Refusals(
             config, self.admission, self.register, self.queues, self.workers, self.unreachable
@@ -137,9 +141,9 @@ class Scheduler:
         """A client reads too slowly, or goes on."""
         self.desk.set_paused(key, attempt, paused)
 
-    def check(self, key: RequestKey, attempt: int, worker_id: str, worker_instance: str, now: float) -> None:
+    def check(self, question: Question, now: float) -> None:
         """A frontend's worker was replaced by another process, and it asks whether the request is still to come."""
-        self.desk.check(key, attempt, worker_id, worker_instance, now)
+        self.desk.check(question, now)
 
     # -- steps --
 
@@ -316,13 +320,16 @@ class Scheduler:
         self.handoffs.leave_troubled(self.handoffs.now)
 
     def worker_ended(self, process: Process, exit_: Exit, now: float) -> None:
-        """A guardian says how a worker's process has ended. With the end of its link, or soon without, it is gone."""
+        """A guardian says how a worker's process has ended. With the end of its link, or soon without, it is gone; one
+        that nobody here has met is gone at once (J13)."""
         self.liveness.ended(process, exit_)
         self._remove_gone(now)
+        self.handoffs.waits.tick(now)
+        self.desk.resolve_unaccounted(now)
 
     def reach_worker(self, frontend: str, process: Process, reach: WorkerReach, now: float) -> None:
         """A frontend says what it sees of a worker."""
-        self.liveness.said(frontend, process, reach)
+        self.liveness.said(frontend, process, reach, now)
         self.standings.forget()
         self.unreachable.look(self.workers.values(), now)
         self._remove_gone(now)
@@ -348,12 +355,12 @@ class Scheduler:
         live: list[tuple[str, int]],
         paused: list[tuple[str, int]],
         now: float,
-        worker_ids: Sequence[str] = (),
+        holders: Mapping[str, Holders] | None = None,
         *,
         acknowledges: bool = False,
     ) -> None:
         """A frontend said hello: `FrontendDesk.attach`."""
-        self.desk.attach(instance, live, paused, worker_ids, now, acknowledges=acknowledges)
+        self.desk.attach(instance, live, paused, holders or {}, now, acknowledges=acknowledges)
         self.handoffs.tell_again(instance)
 
     def detach_frontend(self, instance: str, now: float) -> None:
@@ -442,7 +449,7 @@ class Scheduler:
         self.standings.forget()
         self._free(worker)
         self.num_removed += 1
-        self.unaccounted.worker_went(worker.info.worker_id)
+        self.unaccounted.worker_went(worker.process)
         self.handoffs.detached(worker, now)
         self.liveness.lose_all(worker, departure)
         self.handoffs.waits.gone(worker.process, now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from scheduler_svc.core.cluster.frontend_desk import Question
 from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
@@ -41,7 +42,10 @@ def operate(
     elif kind == "finish":
         core.finish(key, attempt)
     elif kind == "check":
-        core.check(key, attempt, body.worker_id, body.worker_instance, now)
+        question = Question(
+            key, attempt, body.worker_id, body.worker_instance, tuple(body.may_be_on), body.model
+        )
+        core.check(question, now)
     else:
         core.set_paused(key, attempt, kind == "pause")
     return None

@@ -125,7 +125,7 @@ class AttachFrontendRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[FrontendHello, _Mapping]] = ..., operations: _Optional[_Iterable[_Union[FrontendOperation, _Mapping]]] = ..., budgets: _Optional[_Iterable[_Union[BudgetReport, _Mapping]]] = ..., heard: _Optional[int] = ...) -> None: ...
 
 class FrontendHello(_message.Message):
-    __slots__ = ("frontend_instance", "live", "paused", "workers", "scheduler_epoch", "protocol", "hello_number", "acknowledges")
+    __slots__ = ("frontend_instance", "live", "paused", "workers", "scheduler_epoch", "protocol", "hello_number", "acknowledges", "num_holders", "holders")
     FRONTEND_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +134,8 @@ class FrontendHello(_message.Message):
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     HELLO_NUMBER_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGES_FIELD_NUMBER: _ClassVar[int]
+    NUM_HOLDERS_FIELD_NUMBER: _ClassVar[int]
+    HOLDERS_FIELD_NUMBER: _ClassVar[int]
     frontend_instance: str
     live: _containers.RepeatedCompositeFieldContainer[RequestRef]
     paused: _containers.RepeatedCompositeFieldContainer[RequestRef]
@@ -142,7 +144,9 @@ class FrontendHello(_message.Message):
     protocol: _generation_pb2.ProtocolVersions
     hello_number: int
     acknowledges: bool
-    def __init__(self, frontend_instance: _Optional[str] = ..., live: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., paused: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., hello_number: _Optional[int] = ..., acknowledges: bool = ...) -> None: ...
+    num_holders: _containers.RepeatedScalarFieldContainer[int]
+    holders: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, frontend_instance: _Optional[str] = ..., live: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., paused: _Optional[_Iterable[_Union[RequestRef, _Mapping]]] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., hello_number: _Optional[int] = ..., acknowledges: bool = ..., num_holders: _Optional[_Iterable[int]] = ..., holders: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BudgetReport(_message.Message):
     __slots__ = ("key_id", "kind", "limit", "before", "used", "returned", "wanted", "charged", "least")
@@ -309,14 +313,18 @@ class UnpauseRequest(_message.Message):
     def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ...) -> None: ...
 
 class CheckRequest(_message.Message):
-    __slots__ = ("ref", "worker_instance", "worker_id")
+    __slots__ = ("ref", "worker_instance", "worker_id", "may_be_on", "model")
     REF_FIELD_NUMBER: _ClassVar[int]
     WORKER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    MAY_BE_ON_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
     ref: RequestRef
     worker_instance: str
     worker_id: str
-    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., worker_instance: _Optional[str] = ..., worker_id: _Optional[str] = ...) -> None: ...
+    may_be_on: _containers.RepeatedScalarFieldContainer[str]
+    model: str
+    def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., worker_instance: _Optional[str] = ..., worker_id: _Optional[str] = ..., may_be_on: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ...) -> None: ...
 
 class AttachFrontendResponse(_message.Message):
     __slots__ = ("placed", "rejected", "lost", "workers", "scheduler_epoch", "scheduler_instance", "outputs_lost", "lends_budgets", "loans", "protocol", "told")

@@ -20,11 +20,11 @@ from scheduler_svc.core.cluster import grammars
 from scheduler_svc.core.cluster.frontend_desk import FrontendDesk
 from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.cluster.term import Term
-from scheduler_svc.core.cluster.unaccounted import UnaccountedRequests
 from scheduler_svc.core.liveness.judgement import Liveness
+from scheduler_svc.core.liveness.settlement import Settlement
 from scheduler_svc.core.recovery import snapshot
 from scheduler_svc.core.recovery.adoption import Adoption
-from scheduler_svc.core.request import Request, RequestKey
+from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.table import SlotTable
 from scheduler_svc.core.slots.worker import Worker
@@ -216,15 +216,7 @@ def gone_frontend_is_kept(patch: Patch) -> None:
 
 def no_start_grace(patch: Patch) -> None:
     """I4: calls requests lost before the workers that may have them have spoken."""
-    patch.setattr(UnaccountedRequests, "_is_settled", lambda unaccounted, awaited, now: True)
-    take = UnaccountedRequests.take_lost
-
-    def take_at_once(
-        unaccounted: UnaccountedRequests, requests: Mapping[RequestKey, Request], attached: bool, now: float
-    ) -> list[tuple[RequestKey, int]]:
-        return take(unaccounted, requests, True, now)
-
-    patch.setattr(UnaccountedRequests, "take_lost", take_at_once)
+    patch.setattr(Settlement, "is_settled", lambda settlement, frontend, process, named_at, now: True)
 
 
 # -- of workers that are alone --

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scheduler_svc.core.cluster.frontend_desk import Question
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
@@ -106,7 +107,8 @@ class SchedulerNode:
         elif kind == "finish":
             self.core.finish(key, attempt)
         elif kind == "check":
-            self.core.check(key, attempt, body.worker_id, body.worker_instance, self.world.now)
+            question = Question(key, attempt, body.worker_id, body.worker_instance)
+            self.core.check(question, self.world.now)
         else:
             self.core.set_paused(key, attempt, kind == "pause")
 

@@ -3,12 +3,17 @@ find each of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from frontend_svc.links import worker_links
+from frontend_svc.links.worker_process import Holders, WorkerProcess, find_holders
+from frontend_svc.requests.sessions.session import Session
 from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.handoff.patience import Patience
+from scheduler_svc.core.liveness.settlement import Settlement
 from worker_svc.steps.handoff_coordinator import HandoffCoordinator
 from worker_svc.transfer.control.beats import Hearing
 from worker_svc.transfer.control.source import TransferSource
@@ -52,3 +57,18 @@ def tails_are_not_remembered(patch: Patch) -> None:
         take(source, news)
 
     patch.setattr(TransferSource, "take", forget_and_take)
+
+
+def strangers_are_not_believed(patch: Patch) -> None:
+    """J13: evidence about a process that this scheduler has never met is dropped."""
+    patch.setattr(Settlement, "has_gone", lambda *given: False)
+
+
+def requests_wait_for_all(patch: Patch) -> None:
+    """J13: each request waits for every process that any request may be at."""
+
+    def find_all(processes: Iterable[WorkerProcess], sessions: Iterable[Session]) -> Holders:
+        found = find_holders(processes, sessions)
+        return Holders(found.workers, [list(range(len(found.workers))) for _ in found.places])
+
+    patch.setattr(worker_links, "find_holders", find_all)

@@ -17,6 +17,7 @@ from scheduler_svc.core.handoff.patience import Patience
 from scheduler_svc.core.handoff.typed import Handoff
 from scheduler_svc.core.handoff.waits import HandoffWaits
 from scheduler_svc.core.liveness.pairs import Pair, PairTroubles
+from scheduler_svc.core.liveness.settlement import Settlement
 from scheduler_svc.core.pulls.desk import PullDesk
 from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.recovery.withdrawal import withdraw_named
@@ -72,6 +73,7 @@ class HandoffDesk:
         register: Register,
         queues: Queues,
         frontends: Frontends,
+        settlement: Settlement,
         make_key: Callable[[], bytes] = lambda: secrets.token_bytes(KEY_BYTES),
     ) -> None:
         self._config, self._workers, self._register, self._queues = config, workers, register, queues
@@ -82,7 +84,9 @@ class HandoffDesk:
         self.pairs = PairTroubles("nothing is handed over there")
         self.now = 0.0
         """When somebody last said what time it is: for calls that come without."""
-        self.waits = HandoffWaits(config.worker_grace_s, workers, register, self.thaw, self.commit_found)
+        self.waits = HandoffWaits(
+            config.worker_grace_s, workers, register, self.thaw, self.commit_found, settlement.has_gone
+        )
         """Hand-offs of other schedulers that were found half done."""
         self.pulls = PullDesk(config, workers)
         """Cached blocks that go from worker to worker, without a request."""

@@ -36,10 +36,12 @@ class HandoffWaits:
         register: Register,
         thaw: Callable[[Request, Worker], None],
         commit: Callable[[Request, Worker], None],
+        has_gone: Callable[[str, Process, float], bool],
     ) -> None:
-        """`grace_s`: how long an end is waited for that nobody here has met. `thaw` lets a frozen request go on,
-        `commit` one that has come."""
+        """`grace_s`: how long an end is waited for that nobody here has met, unless it `has_gone` by what others say
+        (`Settlement`). `thaw` lets a frozen request go on, `commit` one that has come."""
         self._grace_s, self._workers, self._register = grace_s, workers, register
+        self._has_gone = has_gone
         self._thaw, self._commit = thaw, commit
         self.by_key: dict[RequestKey, Wait] = {}
 
@@ -67,7 +69,7 @@ class HandoffWaits:
             self._end(wait)
 
     def tick(self, now: float) -> None:
-        """Ends those whose time has passed."""
+        """Ends those whose other end has gone, or whose time has passed."""
         for wait in list(self.by_key.values()):
             self._look(wait, now)
 
@@ -75,8 +77,12 @@ class HandoffWaits:
         other = self._workers.get(wait.other.worker_id)
         is_known = other is not None and not other.is_arriving
         has_spoken = is_known and (other.attached or other.process != wait.other)  # type: ignore[union-attr]
-        if has_spoken or (other is None and now >= wait.until):
+        if has_spoken or (other is None and self._is_over(wait, now)):
             self._end(wait)
+
+    def _is_over(self, wait: Wait, now: float) -> bool:
+        frontend = wait.request.key.frontend_instance
+        return now >= wait.until or self._has_gone(frontend, wait.other, now)
 
     def _end(self, wait: Wait) -> None:
         """The other end does not have it: it is ours."""

@@ -19,6 +19,14 @@ class Process(NamedTuple):
     instance: str
 
 
+class Seen(NamedTuple):
+    """What a frontend has last said of a process."""
+
+    reach: WorkerReach
+    since: float
+    """When it was told, in seconds."""
+
+
 @dataclass(frozen=True)
 class Exit:
     """The end of a process, by its guardian's word."""
@@ -35,40 +43,42 @@ class Evidence:
     """What frontends and guardians say of worker processes. Until it says otherwise, a frontend hears every worker."""
 
     def __init__(self) -> None:
-        self._reach: dict[str, dict[Process, WorkerReach]] = {}
+        self._seen: dict[str, dict[Process, Seen]] = {}
         """How workers are reached, by frontend; only what is not HEARD."""
         self._exits: dict[Process, Exit] = {}
 
     # -- frontends --
 
-    def say(self, frontend: str, process: Process, reach: WorkerReach) -> None:
+    def say(self, frontend: str, process: Process, reach: WorkerReach, now: float) -> None:
         """A frontend says what it sees of a worker."""
-        seen = self._reach.setdefault(frontend, {})
-        seen.pop(process, None)
+        seen = self._seen.setdefault(frontend, {})
+        before = seen.pop(process, None)
         if reach is not WorkerReach.HEARD:
-            seen[process] = reach
+            seen[process] = before if before is not None and before.reach is reach else Seen(reach, now)
         if len(seen) > MAX_PROCESSES:
             del seen[next(iter(seen))]
 
     def reach_of(self, frontend: str, process: Process) -> WorkerReach:
         """What a frontend has last said of a worker."""
-        return self._reach.get(frontend, {}).get(process, WorkerReach.HEARD)
+        seen = self._seen.get(frontend, {}).get(process)
+        return seen.reach if seen is not None else WorkerReach.HEARD
 
-    def may_hear(self, frontend: str, worker_id: str) -> bool:
-        """A frontend has said nothing against any process of that name since it said hello."""
-        return all(process.worker_id != worker_id for process in self._reach.get(frontend, {}))
+    def refused_at(self, frontend: str, process: Process) -> float | None:
+        """When a frontend said that it finds nothing at the worker's address; None: it does not say so."""
+        seen = self._seen.get(frontend, {}).get(process)
+        return seen.since if seen is not None and seen.reach is WorkerReach.REFUSED else None
 
     def unheard_by(self, process: Process) -> frozenset[str]:
         """The frontends that do not hear a worker."""
-        return frozenset(frontend for frontend, seen in self._reach.items() if process in seen)
+        return frozenset(frontend for frontend, seen in self._seen.items() if process in seen)
 
     def is_refused(self, process: Process) -> bool:
         """A frontend has found nothing at the worker's address."""
-        return any(seen.get(process) is WorkerReach.REFUSED for seen in self._reach.values())
+        return any(self.refused_at(frontend, process) is not None for frontend in self._seen)
 
     def forget_frontend(self, frontend: str) -> None:
         """The frontend is gone, or starts over."""
-        self._reach.pop(frontend, None)
+        self._seen.pop(frontend, None)
 
     # -- guardians --
 
@@ -86,5 +96,5 @@ class Evidence:
         """The processes are of no interest any more."""
         for process in processes:
             self._exits.pop(process, None)
-            for seen in self._reach.values():
+            for seen in self._seen.values():
                 seen.pop(process, None)

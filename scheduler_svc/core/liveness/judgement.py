@@ -54,9 +54,9 @@ class Liveness:
 
     # -- what is heard --
 
-    def said(self, frontend: str, process: Process, reach: WorkerReach) -> None:
+    def said(self, frontend: str, process: Process, reach: WorkerReach, now: float) -> None:
         """A frontend says what it sees of a worker."""
-        self.evidence.say(frontend, process, reach)
+        self.evidence.say(frontend, process, reach, now)
         worker = self._workers.get(process.worker_id)
         if worker is not None and worker.process == process:
             worker.vitals.unheard_by = self.evidence.unheard_by(process)

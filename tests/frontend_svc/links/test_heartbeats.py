@@ -225,12 +225,15 @@ async def test_hello_names_who_may_have_requests(frontend: Frontend, cluster: Cl
     await until(lambda: len(cluster.scheduler.hellos) == 3)
     hello = cluster.scheduler.hellos[2]
     assert [worker.worker_instance for worker in hello.workers] == [cluster.worker.instance]
+    assert (list(hello.num_holders), list(hello.holders)) == ([1], [0])
     assert hello.scheduler_epoch == 7
     await cluster.worker.server.grpc.stop(0)
     assert await reach_of(cluster) is WorkerReach.REFUSED
     cluster.scheduler.break_link()
     await until(lambda: len(cluster.scheduler.hellos) == 4)
-    assert list(cluster.scheduler.hellos[3].workers) == [], "it is gone"
+    hello = cluster.scheduler.hellos[3]
+    assert list(hello.workers) == [], "it is gone"
+    assert list(hello.num_holders) == [0], "nobody has it, and that is said"
 
 
 async def test_the_first_directory_of_a_scheduler_asks_nothing(frontend: Frontend, cluster: Cluster) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from scheduler_svc.core.cluster.notices import Placed
 from scheduler_svc.core.handoff.adopted import LAST_TERM, LEGS_OF_TERM, last_leg_before
-from scheduler_svc.core.liveness.evidence import Process
+from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, SnapshotError, WorkerSnapshot
 from scheduler_svc.core.request import RequestStatus
-from signalbox.protocol.enums import SlotStatus
+from signalbox.protocol.enums import SlotStatus, WorkerExit, WorkerReach
 from tests.scheduler_svc.handoff.pair import A, B, Pair, key_of
 from tests.scheduler_svc.harness import make_request, make_slot
 
@@ -100,6 +100,27 @@ def test_an_end_that_does_not_come_is_waited_for_no_longer_than_workers_are(slot
     assert owner(pair) == name
 
 
+@pytest.mark.parametrize("slot", [FROZEN, IMPORTED])
+@pytest.mark.parametrize("is_told", [False, True])
+def test_an_end_that_is_known_to_be_gone_is_not_waited_for(slot: dict[str, Any], is_told: bool) -> None:
+    """HO9, J13: by its guardian's word at once, by a refusal that the request's frontend meets a little later, though
+    nobody here has met it."""
+    name, other = (A, PB) if slot is FROZEN else (B, PA)
+    pair = new()
+    pair.core.attach_frontend("f", [("r", 1)], [], 0.0)
+    hello(pair, name, slot_of(**slot))
+    if is_told:
+        pair.core.worker_ended(other, Exit(WorkerExit.KILLED, "signal 9", 0.1), 0.1)
+    else:
+        pair.core.reach_worker("f", other, WorkerReach.REFUSED, 0.1)
+        pair.core.tick(0.8)
+        assert pair.step(name) is None, "its guardian may speak"
+        pair.core.tick(0.95)
+    orders = pair.orders(name)
+    assert orders.thawed or [slot for slot, _ in orders.committed] == [0]
+    assert owner(pair) == name
+
+
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_what_has_come_is_committed_under_a_leg_above_all_that_were_told(is_gone: bool) -> None:
     """HO2, HO9: its source may have been let go on, and be gone: the frontend has heard a higher leg than it came
@@ -174,7 +195,7 @@ def test_what_has_ended_at_the_target_has_ended(first: str, is_named: bool) -> N
     second = B if first == A else A
     hello(pair, first, slots[first])
     if is_named:
-        pair.core.attach_frontend("f", [("r", 1)], [], 0.0, [A, B])
+        pair.core.attach_frontend("f", [("r", 1)], [], 0.0, {"r": (PA, PB)})
     hello(pair, second, slots[second])
     assert not pair.core.requests
     steps = pair.step(A), pair.step(B)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
@@ -82,7 +83,9 @@ def test_adopting_a_slot_costs_the_same_however_many_there_are(count: int) -> No
         for number in range(count)
     ]
     scheduler = Scheduler(SchedulerConfig(max_num_seqs=count), 1, 0.0)
-    scheduler.attach_frontend("f", [(f"r{number}", 1) for number in range(count)], [], 0.0, [WORKER])
+    live = [(f"r{number}", 1) for number in range(count)]
+    holder = Process(WORKER, info.instance)
+    scheduler.attach_frontend("f", live, [], 0.0, {name: (holder,) for name, _ in live})
     num_calls = 0
 
     def count_calls(frame: object, event: str, argument: object) -> None:

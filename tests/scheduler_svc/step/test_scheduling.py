@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from scheduler_svc.core.cluster.frontend_desk import Question
 from scheduler_svc.core.cluster.notices import Rejected
 from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.request import RequestKey, RequestStatus
@@ -373,9 +374,9 @@ def test_only_the_worker_that_has_a_request_puts_it_in_doubt() -> None:
     request = make_request("a", 4)
     scheduler.submit(request, 0.0)
     scheduler.schedule(WORKER, 0.0)
-    scheduler.check(request.key, 1, "another", "its new process", 0.0)
+    scheduler.check(Question(request.key, 1, "another", "its new process"), 0.0)
     assert not request.in_doubt
-    scheduler.check(request.key, 1, WORKER, "a new process", 0.0)
+    scheduler.check(Question(request.key, 1, WORKER, "a new process"), 0.0)
     assert request.in_doubt
 
 

@@ -160,11 +160,11 @@ class HandoffWatch:
         """The tail of a frozen slot goes to another worker."""
         self._tails.add((slot, attempt))
 
-    def _goes_on_alone(self, slot: int, attempt: int) -> None:
-        """A8: a worker without a scheduler goes on with what it has frozen, if nobody else can have it."""
-        is_free = not self._node.message.step_id and (slot, attempt) not in self._tails
-        self._say(is_free, f"slot {slot} is frozen, and runs (HO7)")
-        if is_free:
+    def goes_on_alone(self, slot: int) -> None:
+        """A8: a worker without a scheduler goes on with what it has frozen, if nobody else can have it. Its first step
+        may be the next scheduler's."""
+        attempt = self._frozen.get(slot)
+        if attempt is not None and (slot, attempt) not in self._tails:
             self._ledger.counts["went on alone"] += 1
             del self._frozen[slot]
 
@@ -210,8 +210,8 @@ class HandoffWatch:
                 continue
             is_open = self._importing.get(slot) == ref.attempt
             self._say(not is_open, f"slot {slot} is imported and not committed, and runs (HO7)")
-            if self._frozen.get(slot) == ref.attempt:
-                self._goes_on_alone(slot, ref.attempt)
+            is_frozen = self._frozen.get(slot) == ref.attempt
+            self._say(not is_frozen, f"slot {slot} is frozen, and runs (HO7)")
             attempt, leg = self._legs.get(slot, (0, 0))
             if attempt != ref.attempt:
                 continue

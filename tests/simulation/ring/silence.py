@@ -10,6 +10,7 @@ from tests.simulation.ring.clock import current_process
 from tests.simulation.ring.request import RingRequest
 from tests.simulation.ring.rules import note
 from tests.simulation.ring.setup import Fault, Planned, Plot, RingSetup
+from worker_svc.steps.handoff_coordinator import HandoffCoordinator
 from worker_svc.transfer.control import target
 from worker_svc.transfer.control.source import TransferSource
 from worker_svc.transfer.control.target import TransferTarget
@@ -33,6 +34,7 @@ spare."""
 
 
 _RUN, _HELLO_OF, _TAIL = TransferTarget._run, target.hello_of, TransferSource._tail
+_GO_ON = HandoffCoordinator.go_on
 
 
 def draw_silence(name: str, path: str, first_s: float) -> Plot:
@@ -92,6 +94,13 @@ def tail_watched(source: Any, export: Any, num_state_bytes: int) -> Any:
     node.watch.tail_made(export.slot, export.ref.attempt)
     node.ring.handoffs.tails_at[export.ref.request_id] = node.world.now
     return _TAIL(source, export, num_state_bytes)
+
+
+def go_on_watched(coordinator: Any, kept: Any) -> bool:
+    """As `HandoffCoordinator.go_on`, and notes it."""
+    if has_gone_on := _GO_ON(coordinator, kept):
+        current_process().node.watch.goes_on_alone(kept.export.slot)
+    return has_gone_on
 
 
 async def read_watched(reader: Any, reading: Any) -> None:

@@ -46,6 +46,7 @@ from tests.simulation.ring.rules import watched
 from tests.simulation.ring.server import Server
 from tests.simulation.ring.setup import Loss
 from tests.simulation.ring.step_driver import CheckedCore, StepDriver
+from worker_svc.steps.handoff_coordinator import HandoffCoordinator
 from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.mover import Mover
 from worker_svc.transfer.control.source import TransferSource
@@ -126,6 +127,7 @@ def _parts() -> _Patches:
         (Mover, "_run", mover.run),
         (TransferTarget, "_run", silence.read_watched),
         (TransferSource, "_tail", silence.tail_watched),
+        (HandoffCoordinator, "go_on", silence.go_on_watched),
         (worker_svc.transfer.control.target, "hello_of", silence.hello_watched),
         (HandoffDesk, "stop", pair_watch.stop_watched),
         (HandoffDesk, "begin", pair_watch.begin_watched),
