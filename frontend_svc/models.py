@@ -74,7 +74,8 @@ class ModelDirectory:
         self._identities: dict[str, ModelIdentity] = {}
         self._misfits: set[str] = set()
         self._models: dict[str, Model] = {}
-        self._known: set[str] = set()
+        self._known: dict[str, Model] = {}
+        """Each model as it was last served."""
         self._logged: set[str] = set()
 
     @property
@@ -109,19 +110,22 @@ class ModelDirectory:
         return self._identities.get(worker_id, UNSAID)
 
     def resolve(self, name: str) -> Model:
-        """The model of that name, by the name that its workers have; an empty name is the only model.
+        """The model of that name, by the name that its workers have; an empty name is the only model. One that has no
+        worker now is as it was last served: its workers may have to find a new scheduler, which says how long requests
+        wait for them (F6).
 
-        Raises UnknownModelError, or UnavailableError when the model has no worker now.
+        Raises UnknownModelError, or UnavailableError when the model has never had a worker here.
         """
-        if not name and len(self._models) == 1:
-            return next(iter(self._models.values()))
+        models = self._models or self._known
+        if not name and len(models) == 1:
+            return next(iter(models.values()))
         if name in self._further_names:
             name = self._served_model_name
-        if name in self._models:
-            return self._models[name]
-        if not self._models or name in self._known:
+        if name in self._known:
+            return self._known[name]
+        if not models:
             raise UnavailableError("no worker is attached" + (f" for the model {name!r}" if name else ""))
-        served = ", ".join(sorted({*self._models, *self._further_names}))
+        served = ", ".join(sorted({*models, *self._further_names}))
         if not name:
             raise UnknownModelError(f"several models are served, name one of {served}", field="model")
         raise UnknownModelError(f"the model {name!r} is not served; served are {served}", field="model")

@@ -36,13 +36,24 @@ def test_unknown_models_are_named() -> None:
         directory_of(WORKER, replace(WORKER, model="other")).resolve("")
 
 
-def test_a_model_without_workers_is_unavailable_not_unknown() -> None:
+@pytest.mark.parametrize("others", [(), (replace(WORKER, model="other"),)])
+def test_a_model_that_has_lost_its_workers_is_as_it_was(others: tuple[Worker, ...]) -> None:
+    """F6: they may have to find a new scheduler, and that says how long requests wait for them. Nobody is told that
+    the model is served."""
     directory = directory_of(WORKER)
-    directory.replace([replace(WORKER, model="other")])
-    with pytest.raises(UnavailableError):
-        directory.resolve("toy")
-    with pytest.raises(UnavailableError):
-        directory_of().resolve("toy")
+    before = directory.resolve("toy")
+    directory.replace(others)
+    assert directory.resolve("toy") == before
+    assert directory.resolve("").name == ("other" if others else "toy")
+    assert "toy" not in [model.name for model in directory.models]
+    with pytest.raises(UnknownModelError, match=r"'gpt'.*served are"):
+        directory.resolve("gpt")
+
+
+def test_without_a_worker_ever_nothing_is_known() -> None:
+    for name in ("", "toy"):
+        with pytest.raises(UnavailableError, match="no worker is attached"):
+            directory_of().resolve(name)
 
 
 def test_workers_with_another_tokenizer_are_not_served(caplog: pytest.LogCaptureFixture) -> None:
@@ -77,5 +88,4 @@ def test_further_names_mean_the_first() -> None:
         directory.resolve("gpt")
     directory.replace([])
     assert directory.models == []
-    with pytest.raises(UnavailableError):
-        directory.resolve("tiny")
+    assert directory.resolve("tiny").name == "toy"
