@@ -109,9 +109,12 @@ def limit_reached(message: str, retry_after_s: float, *, field: str = "") -> Res
 class UnavailableError(SignalboxError):
     """The service cannot serve now: no worker is attached, it is starting or stopping, or short of memory."""
 
-    def __init__(self, message: str, *, field: str = "", retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, field: str = "", retry_after_s: float | None = None, passes: bool = True
+    ) -> None:
+        """`passes`: it is a matter of time, so that another try may help."""
         super().__init__(message, field=field)
-        self.retry_after_s = retry_after_s
+        self.retry_after_s, self.passes = retry_after_s, passes
 
 
 class DeadlineExceededError(SignalboxError):
@@ -132,6 +135,18 @@ class LeaseLostError(SignalboxError):
 
 class StartupError(SignalboxError):
     """A service cannot start; printed as one sentence, exit status 1."""
+
+
+UNAVAILABLE_RETRY_S = 1.0
+"""When to try again where nobody knows how long it takes: leaders and workers are replaced within seconds."""
+
+
+def retry_after_of(error: SignalboxError) -> int | None:
+    """Whole seconds after which a client should try again; None: it should not, or nobody knows."""
+    seconds = error.retry_after_s
+    if seconds is None and isinstance(error, UnavailableError) and error.passes:
+        seconds = UNAVAILABLE_RETRY_S
+    return None if seconds is None else math.ceil(seconds)
 
 
 @dataclass(frozen=True)

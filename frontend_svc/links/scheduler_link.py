@@ -217,7 +217,8 @@ class SchedulerLink:
         if session is None:
             return
         if self._directory.is_misfit(placed.worker_id):
-            session.fail(UnavailableError(f"the worker {placed.worker_id} has another tokenizer"))
+            message = f"the worker {placed.worker_id} has another tokenizer"
+            session.fail(UnavailableError(message, passes=False))
         else:
             identity = self._directory.identity_of(placed.worker_id)
             num_cached = placed.num_cached_tokens

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -21,6 +20,7 @@ from signalbox.errors import (
     SignalboxError,
     StartupError,
     UnavailableError,
+    retry_after_of,
     status_of,
 )
 from signalbox.links.readable import ReadableRequests
@@ -191,8 +191,8 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: SignalboxErr
     seconds after which trying again makes sense. What cannot travel so, as another service said it perhaps, is cut."""
     field = ascii(error.field)[1:-1][:MAX_FIELD_CHARS]
     trailing = [("signalbox-error", type(error).__name__), ("signalbox-field", field)]
-    if error.retry_after_s is not None:
-        trailing.append((RETRY_AFTER, str(math.ceil(error.retry_after_s))))
+    if (seconds := retry_after_of(error)) is not None:
+        trailing.append((RETRY_AFTER, str(seconds)))
     message = error.message[:MAX_ERROR_CHARS]
     await context.abort(status_of(error).grpc, message, trailing_metadata=tuple(trailing))
     raise AssertionError("context.abort returned")

@@ -115,6 +115,7 @@ def test_the_process(model_directory: Path) -> None:
             assert http.get("/ready").status_code == 503
             answer = http.post("/v1/completions", json={"prompt": "the"})
             assert (answer.status_code, answer.json()["error"]["message"]) == (503, "no worker is attached")
+            assert answer.headers["retry-after"] == "1"
         process.send_signal(signal.SIGTERM)
         assert process.wait(5) == 0
     finally:

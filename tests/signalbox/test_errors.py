@@ -64,3 +64,21 @@ def test_every_status_is_an_error_on_both_faces(error: type[SignalboxError]) -> 
 
 def test_the_code_of_a_newer_version_is_an_internal_error() -> None:
     assert type(from_code("TimeTravelError", "not yet")) is errors.InternalError
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (errors.UnavailableError("it starts"), 1),
+        (from_code("UnavailableError", "as a scheduler says it"), 1),
+        (errors.UnavailableError("short of memory", retry_after_s=2.4), 3),
+        (errors.UnavailableError("lost again and again", passes=False), None),
+        (errors.ResourceExhaustedError("a limit", retry_after_s=0.2), 1),
+        (errors.ResourceExhaustedError("a limit"), None),
+        (errors.InternalError("a bug"), None),
+    ],
+    ids=str,
+)
+def test_who_may_ask_again_is_told_when(error: SignalboxError, seconds: int | None) -> None:
+    """W1: whatever passes."""
+    assert errors.retry_after_of(error) == seconds

@@ -6,7 +6,6 @@ All of this happens before a key is looked at, so nothing here may cost more tha
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from enum import Enum
 from http import HTTPStatus
@@ -22,6 +21,7 @@ from signalbox.errors import (
     ResourceExhaustedError,
     SignalboxError,
     UnavailableError,
+    retry_after_of,
 )
 
 SHORTEST_WAIT_S = 0.05
@@ -210,7 +210,8 @@ class BoundedProtocol(GentleEndProtocol):
             return
         if not is_answered:
             body = orjson.dumps(make_error(error))
-            hint = "" if error.retry_after_s is None else f"retry-after: {math.ceil(error.retry_after_s)}\r\n"
+            seconds = retry_after_of(error)
+            hint = "" if seconds is None else f"retry-after: {seconds}\r\n"
             head = (
                 f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
                 f"{hint}content-length: {len(body)}\r\nconnection: close\r\n\r\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from http import HTTPStatus
 
 import orjson
@@ -19,6 +18,7 @@ from signalbox.errors import (
     InvalidRequestError,
     RequestNotFoundError,
     SignalboxError,
+    retry_after_of,
     status_of,
 )
 
@@ -31,8 +31,8 @@ async def answer_error(request: Request, error: Exception) -> Response:
     """Our errors."""
     assert isinstance(error, SignalboxError)
     headers = {}
-    if error.retry_after_s is not None:
-        headers["retry-after"] = str(math.ceil(error.retry_after_s))
+    if (seconds := retry_after_of(error)) is not None:
+        headers["retry-after"] = str(seconds)
     if isinstance(error, AuthenticationError):
         headers["www-authenticate"] = "Bearer"
     if anthropic.reads_anthropic(request.url.path, request.headers):

@@ -38,6 +38,7 @@ class Losses:
             return InternalError(f"the request was ended: {times} crashed while computing it ({reason})")
         if self._num_without_token >= MAX_WITHOUT_TOKEN:
             return UnavailableError(
-                f"the request was lost {self._num_without_token} times without a new token: {reason}"
+                f"the request was lost {self._num_without_token} times without a new token: {reason}",
+                passes=False,
             )
         return None
