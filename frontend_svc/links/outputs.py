@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Any, Final
 
 from frontend_svc.requests.events import TokenLogprobs
-from frontend_svc.requests.sessions.legs import Hearing, Said
+from frontend_svc.requests.sessions.legs import MAX_WAITING, Hearing, Said
 from frontend_svc.requests.sessions.session import Session
 from frontend_svc.requests.sessions.session_table import SessionTable
 from signalbox.errors import InternalError, SignalboxError, from_code
@@ -20,6 +20,16 @@ from signalbox.v1 import worker_pb2 as worker
 
 log = logging.getLogger(__name__)
 
+ANOTHERS: Final = (
+    "request %s: leg %d is worker %s's, and what worker %s says under that leg is left out; if this goes on, look for a"
+    " second scheduler with `signalbox status`"
+)
+"""Warning that one worker speaks for another: request, leg, who has it, who speaks."""
+NOT_NAMED: Final = (
+    "request %s: the scheduler has not said who has leg %d, and worker %s has sent more than %d tokens under it: they"
+    " are left out and computed again; look whether this frontend hears the scheduler"
+)
+"""Warning that too much waits for the scheduler's word: request, leg, who speaks, how much may wait."""
 FORM_FIELD: Final = "structured_output"
 """How workers call the field of a form."""
 
@@ -71,13 +81,10 @@ class _Speaker:
         elif hearing is Hearing.WAITS:
             later = partial(_tell, session, take, attempt, *values)
             if not session.legs.keep(Said(leg, self._worker_id, self._identity, num_tokens, later)):
-                self._warn(session)
+                log.warning(NOT_NAMED, session.request_id, leg, self._worker_id, MAX_WAITING)
         elif hearing is Hearing.LEFT_OUT:
-            self._warn(session)
-
-    def _warn(self, session: Session) -> None:
-        sentence = "request %s is on worker %s: what worker %s says of it is left out"
-        log.warning(sentence, session.request_id, session.worker_id, self._worker_id)
+            owner = session.legs.worker_of(leg)
+            log.warning(ANOTHERS, session.request_id, leg, owner, self._worker_id)
 
 
 def _tell(session: Session, take: Callable[..., None], attempt: int, *values: Any) -> None:

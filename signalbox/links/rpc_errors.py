@@ -19,9 +19,12 @@ from signalbox.links import rpc
 from signalbox.links.tls import identity
 from signalbox.links.tls.trouble import trouble_of
 
+START_IT = "start it with `signalbox up`"
 
-def error_of(error: grpc.aio.AioRpcError, address: str) -> SignalboxError:
-    """The error that the service at `address` meant by a gRPC status, or what happened to the connection."""
+
+def error_of(error: grpc.aio.AioRpcError, address: str, advice: str = START_IT) -> SignalboxError:
+    """The error that the service at `address` meant by a gRPC status, or what happened to the connection. `advice`:
+    what to do where nothing answers."""
     metadata: Any = error.trailing_metadata()
     trailing: dict[str, Any] = dict(metadata or ())
     code, details = error.code(), error.details() or ""
@@ -33,7 +36,7 @@ def error_of(error: grpc.aio.AioRpcError, address: str) -> SignalboxError:
     if trouble := trouble_of(details, address, has_identity=identity.ours() is not None):
         return UnavailableError(trouble)
     if code == grpc.StatusCode.UNAVAILABLE and "onnect" in details and "failed" in details.lower():
-        return UnavailableError(f"nothing answers at {address}; start it with `signalbox up`")
+        return UnavailableError(f"nothing answers at {address}; {advice}")
     if code == grpc.StatusCode.UNAVAILABLE:
         return UnavailableError(f"the connection to {address} broke: {details}")
     if code == grpc.StatusCode.UNIMPLEMENTED:

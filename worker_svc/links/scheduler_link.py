@@ -31,6 +31,8 @@ from worker_svc.steps.inbox import StepInbox
 logger = logging.getLogger(__name__)
 
 MAX_OUTBOX = 10_000
+NO_PATH = "look whether it runs, and for what is between the two hosts"
+"""What to do where no scheduler answers."""
 SNAPSHOT_FIELD = "hello.snapshot"
 """Named by the refusal of a hello whose snapshot nobody will ever take."""
 LEAVE_S = 0.3
@@ -206,7 +208,7 @@ class SchedulerLink:
         try:
             await self._converse(leader, hello, parts)
         except grpc.aio.AioRpcError as error:
-            return self._judge(error_of(error, leader.address), has_snapshot=snapshot is not None)
+            return self._judge(error_of(error, leader.address, NO_PATH), has_snapshot=snapshot is not None)
         except ConnectionError as error:
             self._redial.distrust()
             return UnavailableError(str(error))

@@ -79,6 +79,10 @@ class Legs:
         """Workers that may have the attempt, as far as they are known."""
         return {*self._workers.values(), *(said.worker_id for said in self._waiting)}
 
+    def worker_of(self, leg: int) -> str:
+        """Who has this leg; empty: that is not known."""
+        return self._workers.get(leg, "")
+
     def may_be_on(self, worker_id: str) -> bool:
         """This worker may have the attempt: it was named or heard, or nobody knows who has the current leg."""
         return not self.is_known or worker_id in self.workers

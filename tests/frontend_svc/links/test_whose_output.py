@@ -100,7 +100,8 @@ def test_what_is_left_out_is_told_once(table: SessionTable, caplog: pytest.LogCa
     for number in range(3):
         say(table, OTHER, Row(session.attempt, number, [6]))
     assert [record.getMessage() for record in caplog.records] == [
-        f"request r is on worker {OURS}: what worker {OTHER} says of it is left out"
+        f"request r: leg 0 is worker {OURS}'s, and what worker {OTHER} says under that leg is left out; if this goes"
+        " on, look for a second scheduler with `signalbox status`"
     ]
 
 

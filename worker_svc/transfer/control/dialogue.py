@@ -20,6 +20,9 @@ from worker_svc.transfer.errors import TransferError
 
 Stream = grpc.aio.StreamStreamCall[Any, Any]
 
+NO_PATH = "the scheduler hears that worker: look for what is between the two hosts (a firewall, a wrong --advertise)"
+"""What to do where nothing answers at a worker's address."""
+
 
 def hello_of(
     name: WorkerName, number: int, key: bytes, num_found: int = 0, *, is_export: bool = False

@@ -18,7 +18,7 @@ from signalbox.v1 import transfer_pb2, transfer_pb2_grpc
 from worker_svc.core.handoff.orders import WorkerName
 from worker_svc.core.pull_orders import PullOrder
 from worker_svc.transfer.channels.reader import BlockReader
-from worker_svc.transfer.control.dialogue import Dialogue, hello_of, part_of
+from worker_svc.transfer.control.dialogue import NO_PATH, Dialogue, hello_of, part_of
 from worker_svc.transfer.control.mover import Mover
 from worker_svc.transfer.control.news import PullArrival, PullBegun, PullFailed, PullOver, PullRead
 from worker_svc.transfer.errors import TransferError
@@ -70,7 +70,7 @@ class PullTarget:
         except TimeoutError:
             self._fail(order, "it takes longer than computing")
         except grpc.aio.AioRpcError as error:
-            self._fail(order, error_of(error, order.address).message)
+            self._fail(order, error_of(error, order.address, NO_PATH).message)
         except asyncio.InvalidStateError:
             self._fail(order, "the stream ended")
         except (TransferError, SignalboxError, ConnectionError) as error:

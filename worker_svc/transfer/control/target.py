@@ -19,7 +19,7 @@ from signalbox.v1 import transfer_pb2, transfer_pb2_grpc
 from worker_svc.core.handoff.imports import Import
 from worker_svc.core.handoff.orders import I32, WorkerName
 from worker_svc.transfer.channels.reader import BlockReader
-from worker_svc.transfer.control.dialogue import Dialogue, hello_of, part_of
+from worker_svc.transfer.control.dialogue import NO_PATH, Dialogue, hello_of, part_of
 from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.mover import Mover
 from worker_svc.transfer.control.news import (
@@ -97,7 +97,7 @@ class TransferTarget:
                 dialogue = Dialogue(transfer_pb2_grpc.TransferServiceStub(channel).Pull())
                 await dialogue.run(self._read(reading, dialogue))
         except grpc.aio.AioRpcError as error:
-            self._fail(reading, error_of(error, request.address).message)
+            self._fail(reading, error_of(error, request.address, NO_PATH).message)
         except (TransferError, SignalboxError, ConnectionError) as error:
             self._fail(reading, str(error))
         except Exception as error:  # whatever it is: the scheduler has to know
