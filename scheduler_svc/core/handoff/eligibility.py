@@ -10,15 +10,35 @@ from scheduler_svc.core.slots.worker import Worker
 
 def same_layout(source: Worker, target: Worker) -> bool:
     """What one has written the other can go on from (HO1)."""
+    return source is not target and not what_differs(source, target)
+
+
+def what_differs(source: Worker, target: Worker) -> str:
+    """The first thing that keeps all requests of `source` from going on at `target`, and what to do; empty: nothing
+    does (HO1)."""
     mine, theirs = source.info, target.info
-    return (
-        source is not target
-        and mine.model == theirs.model
-        and bool(mine.kv_layout)
-        and mine.kv_layout == theirs.kv_layout
-        and mine.identity == theirs.identity
-        and mine.block_size == theirs.block_size
-    )
+    ours, other = mine.worker_id, theirs.worker_id
+    if mine.model != theirs.model:
+        return f"worker {other} serves the model {theirs.model!r}, and worker {ours} {mine.model!r}"
+    if not mine.kv_layout or not theirs.kv_layout:
+        name = theirs.worker_id if mine.kv_layout else mine.worker_id
+        return f"worker {name} hands no requests over: start it with --hand-off, if its runner can"
+    if mine.identity != theirs.identity:
+        return (
+            f"worker {other} has the identity {theirs.identity}, and worker {ours} {mine.identity}: requests go on"
+            " with the same weights and kind of numbers only"
+        )
+    if mine.block_size != theirs.block_size:
+        return (
+            f"worker {other} has blocks of {theirs.block_size} tokens, and worker {ours} of {mine.block_size}:"
+            " start both with one --block-size"
+        )
+    if mine.kv_layout != theirs.kv_layout:
+        return (
+            f"worker {other} lays out its cache in another way than worker {ours}: start both with the same"
+            " settings of the cache, and the same release"
+        )
+    return ""
 
 
 def is_full(worker: Worker) -> bool:
@@ -52,10 +72,8 @@ def why_not_there(request: Request, source: Worker, target: Worker, watermark: i
     name = target.info.worker_id
     if target is source:
         return f"worker {name} has it already"
-    if not same_layout(source, target):
-        return (
-            f"worker {name} has another model, identity or layout of the cache, or does not hand over at all"
-        )
+    if difference := what_differs(source, target):
+        return difference
     if not target.takes_new:
         return f"worker {name} takes nothing new"
     if request.key.frontend_instance in target.vitals.unheard_by:

@@ -9,15 +9,37 @@ import pytest
 
 from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.handoff.desk import HandoffRefusedError
+from scheduler_svc.core.handoff.eligibility import same_layout, what_differs
 from scheduler_svc.core.recovery.withdrawal import withdraw
 from scheduler_svc.core.request import RequestStatus
 from signalbox.protocol.model_identity import ModelIdentity
 from tests.scheduler_svc.handoff.pair import A, B, Pair, key_of
 
+DIFFERENT: dict[str, tuple[Callable[[Pair], object], str]] = {
+    "model": (
+        lambda p: p.attach(B, instance="x", model="other"),
+        r"b serves the model 'other', and worker a",
+    ),
+    "no layout": (
+        lambda p: p.attach(B, instance="x", kv_layout=""),
+        r"b hands no requests over: .*--hand-off",
+    ),
+    "identity": (
+        lambda p: p.attach(B, instance="x", identity=ModelIdentity("w2", "f", "c")),
+        r"b has the identity .*w2.*, and worker a .*same weights",
+    ),
+    "block size": (
+        lambda p: p.attach(B, instance="x", block_size=8),
+        r"b has blocks of 8 tokens, .*--block-size",
+    ),
+    "layout": (
+        lambda p: p.attach(B, instance="x", kv_layout="other"),
+        r"b lays out its cache .*settings of the",
+    ),
+}
+"""Workers between which nothing can move, and the sentence that says why."""
 UNFIT: dict[str, Callable[[Pair], object]] = {
-    "layout": lambda p: p.attach(B, instance="x", kv_layout="other"),
-    "no layout": lambda p: p.attach(B, instance="x", kv_layout=""),
-    "identity": lambda p: p.attach(B, instance="x", identity=ModelIdentity("w2", "f", "c")),
+    **{name: attach for name, (attach, _) in DIFFERENT.items()},
     "drains": lambda p: p.core.drain_worker(B, True, 0.0),
     "unheard": lambda p: (
         p.b.vitals.unheard_by.__class__ and setattr(p.b.vitals, "unheard_by", frozenset({"f"}))
@@ -37,6 +59,25 @@ def test_between_others_nothing_moves(how: str) -> None:
         pair.core.hand_over(key_of("r"), B, 0.0)
     assert refused.value.field == "worker_id" and not pair.b.handoffs.is_busy
     pair.core.check_integrity()
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_each_difference_has_a_sentence_of_its_own(what: str) -> None:
+    """HO1: it names both workers and what to do."""
+    pair = Pair()
+    pair.submit("r", 10)
+    attach, sentence = DIFFERENT[what]
+    assert same_layout(pair.a, pair.b)
+    attach(pair)
+    assert not same_layout(pair.a, pair.b)
+    with pytest.raises(HandoffRefusedError, match=sentence):
+        pair.core.hand_over(key_of("r"), B, 0.0)
+
+
+def test_who_does_not_hand_over_is_named() -> None:
+    pair = Pair()
+    pair.attach(A, instance="x", kv_layout="")
+    assert what_differs(pair.a, pair.b).startswith(f"worker {A} hands no requests over")
 
 
 def test_some_requests_stay() -> None:
