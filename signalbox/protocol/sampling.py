@@ -33,7 +33,12 @@ class Range:
         return self.low <= value <= self.high and (self.has_low or value != self.low)
 
     def __str__(self) -> str:
-        return f"{'from' if self.has_low else 'above'} {self.low:g} to {self.high:g}"
+        return f"{'from' if self.has_low else 'above'} {_in_words(self.low)} to {_in_words(self.high)}"
+
+
+def _in_words(number: float) -> str:
+    """Whole numbers with all their digits."""
+    return str(number) if isinstance(number, int) else f"{number:g}"
 
 
 LOGIT_BIAS = Range(-100, 100)
