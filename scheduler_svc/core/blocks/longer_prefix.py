@@ -56,11 +56,12 @@ def find_longer(worker: Worker, prefix: Prefix, has: Has) -> LongerPrefix | None
     None: it is not longer than `prefix`. Of the spine, nothing behind what is missing on the device counts in the host
     tier."""
     hashes = prefix.hashes
-    num_hits = len(worker.pool.lookup(hashes))
-    if num_hits == len(hashes) and not worker.windows:
+    own = worker.pool.find(hashes)
+    on_device = own >= 0
+    if on_device.all() and not worker.windows:
         return None
-    on_device = worker.pool.find(hashes) >= 0
-    is_missing = ~(on_device | has(SPINE, hashes))
+    is_missing = ~on_device
+    is_missing[is_missing] = ~has(SPINE, hashes[is_missing])
     length = int(np.argmax(is_missing)) if is_missing.any() else len(hashes)
     lacking = []
     if worker.windows and length > prefix.num_blocks:
@@ -73,7 +74,7 @@ def find_longer(worker: Worker, prefix: Prefix, has: Has) -> LongerPrefix | None
     if length <= prefix.num_blocks:
         return None
     spine = slice(0, length)
-    groups = [_group(worker.pool.find(hashes[spine]), hashes[spine], ~on_device[spine])]
+    groups = [_group(own[spine], hashes[spine], ~on_device[spine])]
     for window, lacks in zip(worker.windows, lacking, strict=True):
         span = slice(window.first_block(length * window.block_size), length)
         groups.append(_group(window.find(hashes[span]), hashes[span], lacks[span]))

@@ -148,12 +148,14 @@ class HandoffDesk:
             return "its frontend does not hear this scheduler"
         return why_request_stays(request, source)
 
-    def may_go(self, request: Request, source: Worker, target: Worker, now: float) -> bool:
-        """A policy may hand `request` over to `target`, if it can be handed over to anybody (HO1, HO21)."""
-        if self.pairs.has_any:
-            pair = Pair(source.process, target.process)
-            if not self.pairs.may_try(pair, now, num_open(source, target)):
-                return False
+    def may_try(self, source: Worker, target: Worker, now: float) -> bool:
+        """The pair is not left out (HO21)."""
+        if not self.pairs.has_any:
+            return True
+        return self.pairs.may_try(Pair(source.process, target.process), now, num_open(source, target))
+
+    def has_room(self, request: Request, source: Worker, target: Worker) -> bool:
+        """`target` could take `request` over, if it can be handed over to anybody (HO1)."""
         return not why_not_there(request, source, target, self._config.watermark_blocks_per_seq)
 
     @property

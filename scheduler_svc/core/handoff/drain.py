@@ -1,66 +1,62 @@
-"""Which requests a worker that drains hands over, and to whom (HO14)."""
+"""Which requests workers that drain hand over, and to whom (HO14)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.handoff.desk import HandoffDesk, num_open
-from scheduler_svc.core.handoff.eligibility import same_layout
-from scheduler_svc.core.request import Request
+from scheduler_svc.core.handoff.desk import HandoffDesk
+from scheduler_svc.core.handoff.targets import MAX_LOOKED_AT_IN_ALL, Rotation, Targets, by_layout, layout_of
+from scheduler_svc.core.slots.state import OWNING
 from scheduler_svc.core.slots.worker import Worker
 
-MAX_LOOKED_AT = 64
-"""Requests of one worker that are looked at in one go."""
 
-
-def hand_over_drained(
-    config: SchedulerConfig, workers: Mapping[str, Worker], desk: HandoffDesk, now: float
-) -> None:
+class Drains:
     """Begins what draining workers can hand over now: most output first, a few at a time."""
-    for worker in workers.values():
-        if worker.draining and worker.attached and config.max_handoffs_per_worker:
-            _hand_over(worker, config, workers, desk, now)
 
+    def __init__(self, config: SchedulerConfig, workers: Mapping[str, Worker], desk: HandoffDesk) -> None:
+        self._config, self._workers, self._desk = config, workers, desk
+        self._rotation = Rotation()
 
-def _hand_over(
-    source: Worker, config: SchedulerConfig, workers: Mapping[str, Worker], desk: HandoffDesk, now: float
-) -> None:
-    room = config.max_handoffs_per_worker - len(source.handoffs.exports)
-    if room <= 0:
-        return
-    targets = [other for other in workers.values() if same_layout(source, other) and other.takes_new]
-    if not targets:
-        return
-    for request in candidates(source, desk, now)[:MAX_LOOKED_AT]:
-        target = best_target(request, source, targets, desk, now)
-        if target is not None:
-            desk.begin(request, source, target, now)
-            room -= 1
-            if not room:
+    def look(self, now: float) -> None:
+        """One pass over the workers, or as many of them as are reached."""
+        draining = {
+            name: worker for name, worker in self._workers.items() if worker.draining and worker.attached
+        }
+        if not draining or not self._config.max_handoffs_per_worker:
+            return
+        able = by_layout(worker for worker in self._workers.values() if worker.takes_new)
+        targets = {
+            layout: Targets(members, self._desk, spares_full=False) for layout, members in able.items()
+        }
+        left = MAX_LOOKED_AT_IN_ALL
+        for source in self._rotation.of(draining):
+            if layout_of(source) in targets:
+                left -= self._hand_over(source, targets[layout_of(source)], left, now)
+            if left <= 0:
                 return
 
-
-def candidates(source: Worker, desk: HandoffDesk, now: float) -> list[Request]:
-    """What could be handed over, most output first."""
-    table = source.table
-    able = [
-        request
-        for request in source.requests()
-        if now >= request.history.no_handoff_before and not desk.why_request_stays(request, source)
-    ]
-    return sorted(able, key=lambda request: (-int(table.num_output[request.slot]), request.order))
-
-
-def best_target(
-    request: Request, source: Worker, targets: list[Worker], desk: HandoffDesk, now: float
-) -> Worker | None:
-    """Who has room for it: the one with the most free places, of those that get less than their share of the source's
-    hand-offs now, if there are any (HO21); None: nobody has room."""
-    most = desk.most_per_pair
-    able = [target for target in targets if desk.may_go(request, source, target, now)]
-    return max(
-        able,
-        key=lambda each: (num_open(source, each) < most, each.limits.max_num_seqs - each.num_active),
-        default=None,
-    )
+    def _hand_over(self, source: Worker, targets: Targets, most: int, now: float) -> int:
+        """Returns how many requests were looked at."""
+        room = self._config.max_handoffs_per_worker - len(source.handoffs.exports)
+        if room <= 0:
+            return 0
+        name, table = source.info.worker_id, source.table
+        slots = np.flatnonzero(OWNING[table.state])
+        slots = slots[np.argsort(-table.num_output[slots], kind="stable")]
+        looked_at = self._rotation.next_of(name, slots.tolist(), most)
+        for request in map(table.request, looked_at):
+            if now < request.history.no_handoff_before or self._desk.why_request_stays(request, source):
+                continue
+            target = targets.best_for(request, source, now)
+            if target is None:
+                continue
+            self._rotation.has_begun(name)
+            self._desk.begin(request, source, target, now)
+            targets.took(target)
+            room -= 1
+            if not room:
+                break
+        return len(looked_at)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.desk import HandoffDesk
-from scheduler_svc.core.handoff.drain import hand_over_drained
-from scheduler_svc.core.moves.resumption import resume_elsewhere
+from scheduler_svc.core.handoff.drain import Drains
+from scheduler_svc.core.moves.resumption import Resumption
 from scheduler_svc.core.moves.step_cost import StepCost
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.roles.disaggregation import Disaggregation
@@ -22,8 +22,9 @@ class HandoffPolicies:
     """All that begins hand-offs unasked. A report costs it one comparison."""
 
     def __init__(self, config: SchedulerConfig, workers: Mapping[str, Worker], desk: HandoffDesk) -> None:
-        self._config, self._workers, self._desk = config, workers, desk
+        self._config, self._workers = config, workers
         self.disaggregation = Disaggregation(config, workers, desk)
+        self._drains, self._resumption = Drains(config, workers, desk), Resumption(config, workers, desk)
         self._costs: dict[str, StepCost] = {}
         is_on = config.max_handoffs_per_worker and config.resume_elsewhere
         self.next_look = 0.0 if is_on else NEVER
@@ -31,7 +32,7 @@ class HandoffPolicies:
 
     def tick(self, now: float) -> None:
         """What drains is handed over, and the others look."""
-        hand_over_drained(self._config, self._workers, self._desk, now)
+        self._drains.look(now)
         if self.next_look == NEVER and self._follows_roles and self.disaggregation.has_roles:
             self.next_look = now
         self.look_in_time(now)
@@ -44,7 +45,7 @@ class HandoffPolicies:
         """A worker has reported a step, behind which the prompts of `answered` are computed."""
         self.look_in_time(now)
         if answered and self.next_look != NEVER and self._follows_roles:
-            self.disaggregation.look_at(worker, now)
+            self.disaggregation.look_at(worker, answered, now)
 
     def look_in_time(self, now: float) -> None:
         """Looks if the last look is LOOK_S ago."""
@@ -56,7 +57,7 @@ class HandoffPolicies:
         self.next_look = now + LOOK_S
         if self._config.resume_elsewhere:
             self._learn_costs()
-            resume_elsewhere(self._config, self._workers, self._desk, self._costs, now)
+            self._resumption.look(self._costs, now)
         if self._follows_roles:
             self.disaggregation.look(now)
 

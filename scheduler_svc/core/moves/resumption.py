@@ -6,75 +6,75 @@ from collections.abc import Mapping
 
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.desk import HandoffDesk
-from scheduler_svc.core.handoff.drain import MAX_LOOKED_AT, best_target
-from scheduler_svc.core.handoff.eligibility import is_full, same_layout
+from scheduler_svc.core.handoff.targets import MAX_LOOKED_AT_IN_ALL, Rotation, Targets, by_layout, layout_of
 from scheduler_svc.core.moves.step_cost import StepCost
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.worker import Worker
 
+Costs = Mapping[str, StepCost]
 
-def resume_elsewhere(
-    config: SchedulerConfig,
-    workers: Mapping[str, Worker],
-    desk: HandoffDesk,
-    costs: Mapping[str, StepCost],
-    now: float,
-) -> None:
+
+class Resumption:
     """Begins to hand over what has no blocks, and would wait longer than it takes to compute at another worker."""
-    for worker in workers.values():
-        table = worker.table
-        if worker.attached and (table.preempted or table.prepared):
-            _look(worker, config, workers, desk, costs, now)
 
+    def __init__(self, config: SchedulerConfig, workers: Mapping[str, Worker], desk: HandoffDesk) -> None:
+        self._config, self._workers, self._desk = config, workers, desk
+        self._rotation = Rotation()
 
-def _look(
-    worker: Worker,
-    config: SchedulerConfig,
-    workers: Mapping[str, Worker],
-    desk: HandoffDesk,
-    costs: Mapping[str, StepCost],
-    now: float,
-) -> None:
-    room = config.max_handoffs_per_worker - len(worker.handoffs.exports)
-    targets = [
-        other
-        for other in workers.values()
-        if same_layout(worker, other) and other.takes_new and not is_full(other)
-    ]
-    wait_s = until_next_end_s(worker)
-    slots = [*worker.table.preempted, *worker.table.prepared][:MAX_LOOKED_AT]
-    for slot in slots if targets and room > 0 else ():
-        request = worker.request(slot)
-        target = _target_for(request, slot, worker, targets, config, desk, now)
-        cost = costs.get(target.info.worker_id) if target is not None else None
-        if target is None or cost is None or not cost.token_s:
-            continue
-        if wait_s <= num_tokens(worker, slot) * cost.token_s:
-            continue
-        request.history.no_move_before = now + config.rebalance_pause_s
-        desk.begin(request, worker, target, now)
-        room -= 1
-        if not room:
+    def look(self, costs: Costs, now: float) -> None:
+        """One pass over the workers, or as many of them as are reached. `costs`: by worker."""
+        waiting = {
+            name: worker
+            for name, worker in self._workers.items()
+            if worker.attached and (worker.table.preempted or worker.table.prepared)
+        }
+        if not waiting:
             return
+        able = by_layout(worker for worker in self._workers.values() if worker.takes_new)
+        targets = {layout: Targets(members, self._desk, spares_full=True) for layout, members in able.items()}
+        left = MAX_LOOKED_AT_IN_ALL
+        for worker in self._rotation.of(waiting):
+            if layout_of(worker) in targets:
+                left -= self._look_at(worker, targets[layout_of(worker)], costs, left, now)
+            if left <= 0:
+                return
 
+    def _look_at(self, worker: Worker, targets: Targets, costs: Costs, most: int, now: float) -> int:
+        """Returns how many requests were looked at."""
+        room = self._config.max_handoffs_per_worker - len(worker.handoffs.exports)
+        if room <= 0:
+            return 0
+        wait_s = until_next_end_s(worker)
+        waiting = [*worker.table.preempted, *worker.table.prepared]
+        slots = self._rotation.next_of(worker.info.worker_id, waiting, most)
+        for slot in slots:
+            request = worker.request(slot)
+            target = self._target_for(request, slot, worker, targets, now)
+            cost = costs.get(target.info.worker_id) if target is not None else None
+            if target is None or cost is None or not cost.token_s:
+                continue
+            if wait_s <= num_tokens(worker, slot) * cost.token_s:
+                continue
+            self._rotation.has_begun(worker.info.worker_id)
+            request.history.no_move_before = now + self._config.rebalance_pause_s
+            self._desk.begin(request, worker, target, now)
+            targets.took(target)
+            room -= 1
+            if not room:
+                break
+        return len(slots)
 
-def _target_for(
-    request: Request,
-    slot: int,
-    worker: Worker,
-    targets: list[Worker],
-    config: SchedulerConfig,
-    desk: HandoffDesk,
-    now: float,
-) -> Worker | None:
-    """Who has a place, and blocks for all of it: it starts there at once."""
-    history = request.history
-    if request.rests or now < max(history.no_handoff_before, history.no_move_before):
-        return None
-    if not worker.is_resumable(slot) or desk.why_request_stays(request, worker):
-        return None
-    able = [each for each in targets if _has_blocks(each, num_tokens(worker, slot), config)]
-    return best_target(request, worker, able, desk, now)
+    def _target_for(
+        self, request: Request, slot: int, worker: Worker, targets: Targets, now: float
+    ) -> Worker | None:
+        """Who has a place, and blocks for all of it: it starts there at once."""
+        history = request.history
+        if request.rests or now < max(history.no_handoff_before, history.no_move_before):
+            return None
+        if not worker.is_resumable(slot) or self._desk.why_request_stays(request, worker):
+            return None
+        count = num_tokens(worker, slot)
+        return targets.best_for(request, worker, now, lambda target: _has_blocks(target, count, self._config))
 
 
 def _has_blocks(target: Worker, count: int, config: SchedulerConfig) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import nlargest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,8 @@ from scheduler_svc.core.step.step import StepDecision
 
 Pull = PullOf[Worker]
 KEY_BYTES = 16
+MAX_SOURCES = 2
+"""Workers of those that have more of a prompt that are looked at whole."""
 SHOWN_SHARE = 4
 """A pull may hold one block in so many of those that its source has to spare then."""
 
@@ -89,10 +92,8 @@ class PullDesk:
             return None
         found = [
             (longer, source)
-            for source in self._workers.values()
-            if _shows_to(source, worker)
-            and self._may_try(source, worker, now)
-            and (longer := find_longer(worker, prefix, partial(_has, source))) is not None
+            for source in self._sources(worker, prefix, now)
+            if (longer := find_longer(worker, prefix, partial(_has, source))) is not None
         ]
         if not found:
             return None
@@ -109,6 +110,23 @@ class PullDesk:
             return None
         load_us = max(pace.load_us(longer.counts), 1.0)
         return PullPlan(source.info.worker_id, longer, num_tokens, load_us, most_us)
+
+    def _sources(self, worker: Worker, prefix: Prefix, now: float) -> list[Worker]:
+        """Who has the first block that is missing in `prefix`, and most of what follows it; at most MAX_SOURCES. With
+        other groups that block may be missing in one of those alone: then all that show theirs count."""
+        hashes = prefix.hashes
+        missing = hashes[prefix.num_blocks].tobytes()
+        having = [
+            source
+            for source in self._workers.values()
+            if (worker.windows or source.pool.has(missing))
+            and _shows_to(source, worker)
+            and self._may_try(source, worker, now)
+        ]
+        if len(having) <= MAX_SOURCES:
+            return having
+        names = hashes.tobytes()
+        return nlargest(MAX_SOURCES, having, key=lambda source: source.pool.prefix_length(names))
 
     def begin(
         self,
@@ -171,6 +189,7 @@ class PullDesk:
         if fence is None or pull is None:
             return
         self._close(pull, failure)
+        worker.changed[worker.info.worker_id] = None
         if failure:
             self.pairs.failed(_pair_of(pull), failure, now)
         else:
@@ -214,6 +233,7 @@ def _pair_of(pull: Pull) -> Pair:
 
 
 def _let_go(source: Worker, number: int) -> None:
+    source.changed[source.info.worker_id] = None
     for pool, blocks in zip(source.pools, source.pulls.shown.pop(number), strict=True):
         pool.release(blocks)
 

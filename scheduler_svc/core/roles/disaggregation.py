@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
 
 from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.handoff.desk import HandoffDesk
-from scheduler_svc.core.handoff.drain import MAX_LOOKED_AT, best_target
-from scheduler_svc.core.handoff.eligibility import is_full, same_layout
+from scheduler_svc.core.handoff.targets import (
+    MAX_LOOKED_AT,
+    MAX_LOOKED_AT_IN_ALL,
+    Layout,
+    Rotation,
+    Targets,
+    by_layout,
+    layout_of,
+)
 from scheduler_svc.core.request import Request
 from scheduler_svc.core.slots.state import RUNNING
 from scheduler_svc.core.slots.worker import Worker
@@ -19,6 +28,9 @@ class Disaggregation:
 
     def __init__(self, config: SchedulerConfig, workers: Mapping[str, Worker], desk: HandoffDesk) -> None:
         self._config, self._workers, self._desk = config, workers, desk
+        self._rotation = Rotation()
+        self._targets: dict[tuple[Layout, WorkerRole], Targets] | None = None
+        """As of the last look, by layout and role; None: there was none yet."""
 
     @property
     def has_roles(self) -> bool:
@@ -35,64 +47,97 @@ class Disaggregation:
         )
 
     def look(self, now: float) -> None:
-        """One pass over the workers."""
-        for worker in self._workers.values():
-            self.look_at(worker, now)
+        """One pass over the workers, or as many of them as are reached."""
+        self._targets = self._find_targets()
+        left = MAX_LOOKED_AT_IN_ALL
+        for source in self._rotation.of(self._workers):
+            if self._may_hand_over(source):
+                left -= self._look_at_rows(source, left, now)
+            if left <= 0:
+                return
 
-    def look_at(self, source: Worker, now: float) -> None:
-        """Begins the hand-offs of what one worker decodes, oldest request first."""
-        room = self._config.max_handoffs_per_worker - len(source.handoffs.exports)
-        if room <= 0 or source.role is WorkerRole.DECODE or not source.attached or source.draining:
-            return
-        targets = self._targets(source)
+    def look_at(self, source: Worker, requests: Sequence[Request], now: float) -> None:
+        """Begins the hand-offs of `requests`, which `source` has just computed the prompts of, oldest first."""
+        if self._targets is None:
+            self._targets = self._find_targets()
+        if self._may_hand_over(source):
+            self._begin(source, self._movable(source, requests[:MAX_LOOKED_AT], now), now)
+
+    def _may_hand_over(self, source: Worker) -> bool:
+        has_room = self._config.max_handoffs_per_worker > len(source.handoffs.exports)
+        return has_room and source.role is not WorkerRole.DECODE and source.attached and not source.draining
+
+    def _look_at_rows(self, source: Worker, most: int, now: float) -> int:
+        """Begins hand-offs of what decodes at `source`, oldest first. Returns how many rows were looked at."""
+        if not self._choose(self._targets or {}, source):
+            return 0
+        table = source.table
+        rows = np.array([*table.decode_slots.tolist(), *table.settling], np.int64)
+        rows = rows[np.argsort(table.started_at[rows], kind="stable")]
+        slots = self._rotation.next_of(source.info.worker_id, rows.tolist(), most)
+        found = [request for slot in slots if (request := table.requests[slot]) is not None]
+        self._begin(source, self._movable(source, found, now), now)
+        return len(slots)
+
+    def _begin(self, source: Worker, requests: Iterable[Request], now: float) -> None:
+        """Begins as many hand-offs as may be."""
+        targets = self._choose(self._targets or {}, source)
         if not targets:
             return
-        found = [
-            request
-            for request in self._candidates(source, now)
-            if best_target(request, source, targets, self._desk, now) is not None
-        ]
-        for request in sorted(found, key=lambda each: each.order)[:room]:
-            target = best_target(request, source, targets, self._desk, now)  # those before it have taken room
+        room = self._config.max_handoffs_per_worker - len(source.handoffs.exports)
+        for request in requests:
+            target = targets.best_for(request, source, now, self._is_current)
             if target is None:
                 continue
+            self._rotation.has_begun(source.info.worker_id)
             request.history.was_moved_by_role = True
             request.history.no_move_before = now + self._config.rebalance_pause_s
             self._desk.begin(request, source, target, now)
             self._desk.counts.num_by_role += 1
+            targets.took(target)
+            room -= 1
+            if not room:
+                return
+
+    def _movable(self, source: Worker, requests: Iterable[Request], now: float) -> list[Request]:
+        """Requests of these that decode at `source` and were not moved lately, the oldest first."""
+        table, found = source.table, []
+        for request in requests:
+            slot, history = request.slot, request.history
+            if slot is None or not table.holds(request) or table.state[slot] not in RUNNING or request.rests:
+                continue
+            waits = now < max(history.no_handoff_before, history.no_move_before)
+            if not waits and not self._desk.why_request_stays(request, source):
+                found.append(request)
+        return sorted(found, key=lambda request: request.order)
+
+    # -- where to --
 
     def target_for(self, request: Request, source: Worker) -> Worker | None:
         """Where a request that decodes at `source` would go; None: nobody has room for it."""
-        return best_target(request, source, self._targets(source), self._desk, self._desk.now)
+        targets = self._choose(self._find_targets(), source)
+        return targets.best_for(request, source, self._desk.now) if targets is not None else None
 
     def left_out(self, source: Worker) -> list[str]:
         """Ids of workers that could not read from `source` when they last tried (HO21)."""
         name = source.info.worker_id
         return [pair.target_id for pair in self._desk.pairs.left_out() if pair.source_id == name]
 
-    def _targets(self, source: Worker) -> list[Worker]:
+    def _is_current(self, worker: Worker) -> bool:
+        """The worker has not said hello since the last look: another object would stand for it."""
+        return self._workers.get(worker.info.worker_id) is worker
+
+    def _find_targets(self) -> dict[tuple[Layout, WorkerRole], Targets]:
+        able = [worker for worker in self._workers.values() if worker.takes_new]
+        return {
+            (layout, role): Targets([w for w in members if w.role is role], self._desk, spares_full=True)
+            for layout, members in by_layout(able).items()
+            for role in (WorkerRole.DECODE, WorkerRole.BOTH)
+        }
+
+    def _choose(self, targets: Mapping[tuple[Layout, WorkerRole], Targets], source: Worker) -> Targets | None:
         """Who decodes for it: of a worker that does both, only those that do nothing else."""
-        able = [
-            other
-            for other in self._workers.values()
-            if same_layout(source, other) and other.takes_new and not is_full(other)
-        ]
-        decoders = [other for other in able if other.role is WorkerRole.DECODE]
+        decoders = targets.get((layout_of(source), WorkerRole.DECODE))
         if decoders or source.role is WorkerRole.BOTH:
             return decoders
-        return [other for other in able if other.role is WorkerRole.BOTH]
-
-    def _candidates(self, source: Worker, now: float) -> list[Request]:
-        """What decodes, the newest last, and was not moved lately."""
-        table = source.table
-        able = []
-        for slot in [*table.decode_slots.tolist(), *table.settling]:
-            request = table.requests[slot]
-            if request is None or table.state[slot] not in RUNNING or request.rests:
-                continue
-            history = request.history
-            if now >= max(
-                history.no_handoff_before, history.no_move_before
-            ) and not self._desk.why_request_stays(request, source):
-                able.append(request)
-        return able[-MAX_LOOKED_AT:]
+        return targets.get((layout_of(source), WorkerRole.BOTH))
