@@ -48,6 +48,7 @@ DRAIN_TAKEN_S = 0.25
 DRAIN_POLL_S = 0.01
 STOP_S = 5.0
 """How long the steps that have arrived may take when the worker is told to stop."""
+MAX_TIMEOUT_MS = (1 << 32) - 1
 FLUSH_S = 0.3
 """How long frontends have to read what was made last."""
 
@@ -90,13 +91,16 @@ class Worker:
             on_fence_ended=self._in_loop(self._tell_fence),
             on_refusal=self._in_loop(outputs.append),
             most_tokens=settings.max_num_batched_tokens,
-            on_turn=mark.set,
+            on_turn=self._turn_marker(mark),
             handoffs=HandoffListeners(
                 self._in_loop(self._take_news), self._in_loop(self._tell_event), self._in_loop(self._repeat)
             ),
             disk=self._disk,
             mask_threads=settings.mask_threads,
+            step_timeout_s=settings.step_timeout_s,
         )
+        if isinstance(runner, WarmedRunner):
+            runner.warm_up.on_compile = mark.compiles
         self._transfers: Transfers | None = None
         if settings.hand_off and runner.info.kv_layout:
             assert isinstance(runner, HandoffRunner)
@@ -116,7 +120,7 @@ class Worker:
             self._steps,
             lambda: _hello(settings, runner.info, outputs.worker_instance, address),
             outputs.is_open,
-            step_age_s=lambda: self._steps.step_age_s,
+            lambda: mark.turn,
             silence_s=settings.scheduler_silence_ms / 1e3,
             upward=settings.upward,
         )
@@ -221,6 +225,13 @@ class Worker:
             self._runner.graph_failures if isinstance(self._runner, GraphRunner) else None,
         )
 
+    def _turn_marker(self, mark: StepMark) -> Callable[[int, int], None]:
+        """Marks steps for the guardian. It leaves a group of ranks the time to find out which of them hangs (U9)."""
+        if self._settings.num_ranks == 1:
+            return mark.set
+        most_ms = int(self._settings.step_timeout_s * 1e3)
+        return lambda step_id, limit_ms: mark.set(step_id, most_ms if limit_ms else 0)
+
     # -- what the step thread has to say, in the event loop --
 
     def _in_loop(self, callback: Callable[..., None]) -> Callable[..., None]:
@@ -295,4 +306,5 @@ def _hello(
         role=f"WORKER_ROLE_{settings.role.upper()}",
         num_ranks=settings.num_ranks,
         num_lanes=info.num_lanes,
+        step_timeout_ms=min(int(settings.step_timeout_s * 1e3), MAX_TIMEOUT_MS),
     )

@@ -125,7 +125,8 @@ class SchedulerConfig(BaseModel):
     """How long a worker may say nothing before it gets nothing new, in milliseconds. Its requests move when no frontend
     hears it either, and another worker has room."""
     step_hang_ms: float = Field(default=5000.0, ge=100)
-    """How long a step may take before its worker is suspected to hang, in milliseconds, however fast its steps are."""
+    """How long a step may take before it counts as hung, in milliseconds, however fast its worker is. A step that
+    should take long may take four times that, but no longer than step_timeout_s of its worker."""
     frontend_grace_s: NonNegativeFloat = 10.0
     """How long a frontend may be gone before its requests are cancelled, in seconds."""
     integrity_check_s: NonNegativeFloat = 10.0

@@ -24,6 +24,7 @@ from signalbox.protocol.block_groups import SPINE, BlockGroup, StateGroup
 from signalbox.protocol.enums import SlotStatus, WorkerRole
 from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.protocol.model_identity import ModelIdentity
+from signalbox.protocol.step_limits import STEP_TIMEOUT_S
 from signalbox.v1 import generation_pb2, scheduler_pb2
 
 MAX_AGE_MS = 24 * 3600 * 1000
@@ -51,7 +52,9 @@ def build_messages(
 
 def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
     """`step` as a message. An absent group stays unset."""
-    message = scheduler_pb2.SchedulerOutput(step_id=step.step_id, scheduler_epoch=epoch)
+    message = scheduler_pb2.SchedulerOutput(
+        step_id=step.step_id, scheduler_epoch=epoch, limit_ms=int(step.limit_s * 1e3)
+    )
     if step.started:
         _write_starts(message.scheduled_new_reqs, step.started)
     if len(step.grant_slots):
@@ -233,6 +236,7 @@ def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
         kv_layout=message.kv_layout,
         num_ranks=message.num_ranks or 1,
         num_lanes=message.num_lanes or 1,
+        step_timeout_s=message.step_timeout_ms / 1e3 or STEP_TIMEOUT_S,
         pulls_blocks=message.pulls_blocks,
         # A role that is not known here, or unset: both.
         role=WorkerRole(message.role) if int(message.role) in set(WorkerRole) else WorkerRole.BOTH,

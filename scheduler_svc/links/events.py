@@ -33,7 +33,9 @@ def take_event(core: Scheduler, worker_id: str, event: scheduler_pb2.WorkerEvent
     """Tells the core of it. Raises DivergenceError."""
     kind = event.WhichOneof("event")
     if kind == "alive":
-        core.workers[worker_id].vitals.oldest_step_s = event.alive.oldest_step_ms / 1e3
+        vitals, alive = core.workers[worker_id].vitals, event.alive
+        vitals.oldest_step_s, vitals.oldest_step_id = alive.oldest_step_ms / 1e3, alive.step_id
+        vitals.compiles = alive.compiles
     elif kind == "grammar_ready":
         ready = event.grammar_ready
         core.grammar_ready(worker_id, ready.slot, ready.ref.request_id, ready.ref.attempt)

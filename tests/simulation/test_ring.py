@@ -62,7 +62,7 @@ def run_rings(profile: str, seeds: range) -> None:
 @pytest.mark.parametrize(
     ("profile", "word"),
     [
-        ("poison", "crashed while computing it"),
+        ("poison", "crashed or hung while computing it"),
         ("poison", "the model fails"),
         ("nan", "not finite"),
         ("limits", "max_queued"),

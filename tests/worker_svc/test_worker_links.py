@@ -20,6 +20,7 @@ from worker_svc.core.alone.terms import Terms
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.step import FrontendOutput
 from worker_svc.core.worker_core import WorkerCore
+from worker_svc.guardian.step_mark import StepMark
 from worker_svc.links.delta import PART_BYTES, split_snapshot
 from worker_svc.links.redial import MOST_REFUSALS, Redial
 from worker_svc.links.scheduler_link import SNAPSHOT_FIELD, SchedulerLink
@@ -128,7 +129,7 @@ class Worker:
             self.steps,
             lambda: scheduler_pb2.WorkerHello(worker_id="w", worker_instance="i"),
             lambda instance: False,
-            lambda: self.steps.step_age_s,
+            lambda: StepMark().turn,
             SILENCE_S,
         )
         self.tokens: list[int] = []

@@ -389,6 +389,8 @@ class WarmUp:
     """How long it took."""
     num_late_compiles: int = 0
     """Kernel variants that were compiled while serving, for want of a step in the warm-up. Right is 0."""
+    on_compile: Callable[[], None] = lambda: None
+    """Called in the thread of the steps when a kernel is about to be compiled while serving."""
 
 
 @runtime_checkable

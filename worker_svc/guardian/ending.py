@@ -34,6 +34,11 @@ class Ending:
     """Where all threads were, for a log; empty: not known."""
 
 
+def hung(step_id: int, limit_s: float) -> Ending:
+    """The end of a process whose step was over its limit: as of a crash, whoever had a row in it may be the cause."""
+    return Ending(WorkerExit.CRASHED, f"its step {step_id} hung: it ran for more than {limit_s:.1f} s")
+
+
 def exit_report(ending: Ending) -> bytes:
     """What a process writes to its guardian when it is about to end."""
     reason = ending.reason.replace("\n", " ")

@@ -20,8 +20,9 @@ from typing import Any, NoReturn
 
 from signalbox.protocol.enums import WorkerExit
 from worker_svc.guardian.ending import Ending, exit_report
+from worker_svc.guardian.step_watch import StepWatch
 from worker_svc.guardian.telling import Ward, tell
-from worker_svc.guardian.watching import status_of, watch
+from worker_svc.guardian.watching import is_stopped, status_of, watch
 
 logger = logging.getLogger(__name__)
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
@@ -79,7 +80,8 @@ def _guard_parent(ward: Ward, worker: int, pidfd: int, pipe: int) -> NoReturn:
         for number in HANDED_ON:
             signal.signal(number, signal.SIG_IGN)  # what a whole group is sent is the worker's to obey
         _prctl(PR_SET_NAME, b"guardian")
-        _conclude(ward, watch(pipe, pidfd, lambda: status_of(worker, pidfd)))
+        watch_step = _step_watch(ward, worker, pidfd)
+        _conclude(ward, watch(pipe, pidfd, lambda: status_of(worker, pidfd), watch_step.look))
     except BaseException:
         logger.exception("the guardian of %s failed", ward.worker_id)
     finally:
@@ -105,11 +107,19 @@ def _guard_child(ward: Ward, worker: int, pipe: int) -> NoReturn:
         signal.signal(signal.SIGCHLD, reap)
         for number in HANDED_ON:
             signal.signal(number, lambda number, frame: os.kill(worker, number))
-        _conclude(ward, watch(pipe, pidfd, status))
+        _conclude(ward, watch(pipe, pidfd, status, _step_watch(ward, worker, pidfd).look))
     except BaseException:
         logger.exception("the guardian of %s failed", ward.worker_id)
     finally:
         _end_as(statuses.get(worker, 0))
+
+
+def _step_watch(ward: Ward, worker: int, pidfd: int) -> StepWatch:
+    def kill() -> None:
+        with suppress(ProcessLookupError):  # it has just ended
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+    return StepWatch(ward.mark, kill, lambda: is_stopped(worker))
 
 
 def _conclude(ward: Ward, ending: Ending) -> None:

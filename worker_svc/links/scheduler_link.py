@@ -23,6 +23,8 @@ from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
 from worker_svc.core.alone.terms import Terms
 from worker_svc.core.step import Failure
 from worker_svc.grammar.coordinator import GrammarResult
+from worker_svc.guardian.step_age import StepAge
+from worker_svc.guardian.step_mark import Turn
 from worker_svc.links import delta
 from worker_svc.links.redial import TRUSTED_S, Redial
 from worker_svc.links.waiting_reports import may_wait
@@ -50,15 +52,16 @@ class SchedulerLink:
         steps: StepInbox,
         make_hello: Callable[[], scheduler_pb2.WorkerHello],
         reads_outputs: Callable[[str], bool],
-        step_age_s: Callable[[], float],
+        turn: Callable[[], Turn],
         silence_s: float,
         upward: Role = Role.SCHEDULER,
     ) -> None:
         """addresses: `host:port,host:port`, of what is `upward`. reads_outputs: the frontend with this instance has a
-        stream here. step_age_s: how long the oldest step has been running. silence_s: a scheduler that says nothing for
-        so long is gone."""
+        stream here. turn: the oldest step that has not ended. silence_s: a scheduler that says nothing for so long is
+        gone."""
         self._search = LeaderSearch(addresses, upward)
-        self._steps, self._step_age_s, self._silence_s = steps, step_age_s, silence_s
+        self._steps, self._turn, self._silence_s = steps, turn, silence_s
+        self._age = StepAge()
         self._make_hello, self._reads_outputs = make_hello, reads_outputs
         self._terms, self._redial = Terms(), Redial()
         self._num_hellos = 0
@@ -323,9 +326,13 @@ class SchedulerLink:
         logger.warning("the scheduler at %s has been silent for %.1f s", leader.address, seconds)
 
     def _say_alive(self) -> None:
-        age_s = self._step_age_s()
+        turn = self._turn()
+        age_s = self._age.look(turn.step_id, _now())
         if not self._has_spoken or age_s >= HEARTBEAT_S:
-            self._tell(scheduler_pb2.WorkerEvent(alive=scheduler_pb2.Alive(oldest_step_ms=int(age_s * 1000))))
+            alive = scheduler_pb2.Alive(
+                oldest_step_ms=int(age_s * 1000), step_id=turn.step_id, compiles=turn.compiles
+            )
+            self._tell(scheduler_pb2.WorkerEvent(alive=alive))
         self._has_spoken = False
 
     async def _write(

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from signalbox.protocol.step_limits import STEP_TIMEOUT_S
 from signalbox.v1 import scheduler_pb2
 from worker_svc.core.alone.client_orders import ClientOrders
 from worker_svc.core.batch import ModelRunner
@@ -66,6 +67,8 @@ class _Times:
     prepared: float
     masks_s: float
     """Seconds of its preparation in which it waited for masks."""
+    limit_ms: int
+    """How long it may run."""
 
 
 class Copier(Protocol):
@@ -117,8 +120,9 @@ class Listeners:
     on_grammar_result: Callable[[GrammarResult], None]
     on_refusal: Callable[[list[FrontendOutput]], None]
     """What frontends are told of a request that was refused when it came."""
-    on_turn: Callable[[int], None] = lambda step_id: None
-    """A step has become the oldest that has not ended: whatever ends the process now is its doing."""
+    on_turn: Callable[[int, int], None] = lambda step_id, limit_ms: None
+    """A step has become the oldest that has not ended: whatever ends the process now is its doing. It may run for
+    `limit_ms`; 0: it has ended, and none runs."""
     handoffs: HandoffListeners = field(default_factory=HandoffListeners)
 
 
@@ -134,10 +138,13 @@ class StepEngine:
         spans: RunSpans | None = None,
         preparation: GrammarPreparation | None = None,
         most_tokens: int = 8192,
+        step_timeout_s: float = STEP_TIMEOUT_S,
     ) -> None:
         """preparation: of the grammars; None: requests whose output has to follow a form are refused. most_tokens: that
-        the runner takes in a step."""
+        the runner takes in a step. step_timeout_s: the longest that a step may run for which nobody says it."""
         self._most_tokens = most_tokens
+        self._limit_ms = self._timeout_ms = int(step_timeout_s * 1e3)
+        """How long the last step from this link may run, and one of which that was not said."""
         self._bounds = Bounds.of(runner.info, core.table.num_slots, most_tokens)
         self._core, self._runner, self._info = core, runner, runner.info
         self._clock, self._copier = around.clock, around.copier
@@ -253,6 +260,7 @@ class StepEngine:
             self._core.greet(item.term, item.instance)
             self._orders.forget()
             self._was_greeted, self.is_alone = True, False
+            self._limit_ms = self._timeout_ms
 
     def finish(self) -> None:
         """Collects and commits the oldest step in flight, and says what came of it. Raises RunnerBrokenError and
@@ -284,7 +292,9 @@ class StepEngine:
             self._spans.stepped(times.delta, step, report, times.started, done)
         self._core.bad_streak.check()
         if self._times:
-            self._tell.on_turn(self._times[0].delta.step_id)
+            self._tell.on_turn(self._times[0].delta.step_id, self._times[0].limit_ms)
+        else:
+            self._tell.on_turn(report.step_id, 0)
 
     def finish_all(self) -> None:
         """Finishes all steps in flight."""
@@ -328,9 +338,11 @@ class StepEngine:
             return
         changes, started = arrived.delta, arrived.looked_at
         changes.is_skipped = changes.may_be_skipped and changes.step_id < arrived.link.newest_start
+        self._limit_ms = arrived.message.limit_ms or self._limit_ms
+        limit_ms = self._timeout_ms if changes.is_own else self._limit_ms
         if self._running_since is None:
             self._running_since = started
-            self._tell.on_turn(changes.step_id)
+            self._tell.on_turn(changes.step_id, limit_ms)
         self._handoffs.leave_behind()
         waited_s = self._masks.waited_s
         step = self._core.apply(changes)
@@ -341,7 +353,7 @@ class StepEngine:
             self._core.wait_for_masks()
         self._in_flight.start(step)
         masks_s = self._masks.waited_s - waited_s
-        self._times.append(_Times(changes, arrived.at, started, self._clock(), masks_s))
+        self._times.append(_Times(changes, arrived.at, started, self._clock(), masks_s, limit_ms))
 
     def _misfit(self, changes: StepDelta) -> str | None:
         """Why a step does not fit what is here; None: it does."""

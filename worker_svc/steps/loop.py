@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from signalbox.protocol.step_limits import STEP_TIMEOUT_S
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.step import Failure, FrontendOutput
 from worker_svc.core.worker_core import WorkerCore
@@ -44,15 +45,17 @@ class StepLoop(StepInbox):
         on_fence_ended: Callable[[int, Failure | None], None] = lambda fence, failure: None,
         on_refusal: Callable[[list[FrontendOutput]], None] = lambda outputs: None,
         most_tokens: int = 8192,
-        on_turn: Callable[[int], None] = lambda step_id: None,
+        on_turn: Callable[[int, int], None] = lambda step_id, limit_ms: None,
         handoffs: HandoffListeners | None = None,
         disk: Disk | None = None,
         mask_threads: int = DEFAULT_THREADS,
+        step_timeout_s: float = STEP_TIMEOUT_S,
     ) -> None:
         """preparation: of the grammars; None: requests whose output has to follow a form are refused. on_refusal: what
         frontends are to be told of a request that was refused when it came. most_tokens: that the runner takes in a
-        step. on_turn: told of each step when it becomes the oldest that has not ended. disk: the disk tier, if there
-        is one. mask_threads: threads that make the masks of forms."""
+        step. on_turn: told of each step when it becomes the oldest that has not ended, and how long it may run. disk:
+        the disk tier, if there is one. mask_threads: threads that make the masks of forms. step_timeout_s: the longest
+        that a step may run for which nobody says it."""
         self._inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         super().__init__(self._inbox.put, time.monotonic)
         self._copier = SideCopier(runner, self._side_copies_ended)
@@ -61,7 +64,9 @@ class StepLoop(StepInbox):
         listeners = Listeners(
             on_result, on_refused, on_grammar_result, on_refusal, on_turn, handoffs or HandoffListeners()
         )
-        self._engine = StepEngine(core, runner, around, listeners, spans, preparation, most_tokens)
+        self._engine = StepEngine(
+            core, runner, around, listeners, spans, preparation, most_tokens, step_timeout_s
+        )
         self._on_fence_ended = on_fence_ended
         self._thread = threading.Thread(target=self._run, name="step-loop", daemon=True)
         self.failure: BaseException | None = None

@@ -16,7 +16,7 @@ class Losses:
         self.num_losses = 0
         """Attempts lost, for whatever cause."""
         self.num_crashes = 0
-        """Attempts lost since the last new token by crashes that the request may have caused."""
+        """Attempts lost since the last new token by steps that crashed or hung, which the request may have caused."""
         self._num_without_token = 0
 
     def on_token(self) -> None:
@@ -35,7 +35,9 @@ class Losses:
             times = (
                 "its worker" if self.num_crashes == 1 else f"{self.num_crashes} workers, one after the other,"
             )
-            return InternalError(f"the request was ended: {times} crashed while computing it ({reason})")
+            return InternalError(
+                f"the request was ended: {times} crashed or hung while computing it ({reason})"
+            )
         if self._num_without_token >= MAX_WITHOUT_TOKEN:
             return UnavailableError(
                 f"the request was lost {self._num_without_token} times without a new token: {reason}",

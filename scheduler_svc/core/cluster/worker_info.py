@@ -8,6 +8,7 @@ from scheduler_svc.core.request import Request
 from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import WorkerRole
 from signalbox.protocol.model_identity import UNSAID, ModelIdentity
+from signalbox.protocol.step_limits import STEP_TIMEOUT_S
 
 NAMELESS = b"reuses none"
 
@@ -53,6 +54,9 @@ class WorkerInfo:
 
     num_lanes: int = 1
     """Lanes of its decode rows: a step is the turn of one (LA)."""
+
+    step_timeout_s: float = STEP_TIMEOUT_S
+    """The longest that any of its steps may take (U6)."""
 
     pulls_blocks: bool = False
     """Whether it reads cached blocks from other workers, and shows them its own (PB1)."""

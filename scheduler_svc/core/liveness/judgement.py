@@ -9,11 +9,13 @@ from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.cluster.identities import difference_to
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.liveness.evidence import Evidence, Exit, Process
+from scheduler_svc.core.liveness.evidence import MAX_PROCESSES, Evidence, Exit, Process
+from scheduler_svc.core.liveness.pace import Work
 from scheduler_svc.core.liveness.rooms import Rooms
 from scheduler_svc.core.liveness.slowness import NUM_STUCK_LOOKS, Record, judge_slow
 from scheduler_svc.core.slots.worker import Worker
 from signalbox.protocol.enums import LossCause, WorkerExit, WorkerHealth, WorkerReach
+from signalbox.protocol.model_identity import ModelIdentity
 
 GUARDIAN_S = 0.8
 """How long the word of a worker's guardian is waited for when its link has ended, and the end of its link when the
@@ -49,6 +51,8 @@ class Liveness:
         self.news: list[str] = []
         """What an operator should know, in words."""
         self._records: dict[Process, Record] = {}
+        self._predecessors: dict[tuple[str, str, ModelIdentity, int], Work] = {}
+        """What processes that are gone have done and in which time, by id, model, identity and number of ranks."""
         self._config, self._workers = config, workers
         self._register, self._frontends = register, frontends
 
@@ -70,15 +74,19 @@ class Liveness:
     def attached(self, worker: Worker, old: Worker | None) -> None:
         """A worker has said hello. `old`: what was known of its name before."""
         worker.vitals.unheard_by = self.evidence.unheard_by(worker.process)
-        self._records.setdefault(worker.process, Record()).start_link()
         if told := difference_to(worker, self._workers.values()):
             self.news.append(told)
-        if old is None:
-            return
-        if old.process == worker.process:
+        if old is not None and old.process == worker.process:
             worker.loan.rate = old.loan.rate
-        else:
+        elif old is not None:
             self._forget(old)
+        record = self._records.setdefault(worker.process, Record())
+        record.start_link()
+        worker.step_limit = record.limit
+        record.limit.predecessor = self._predecessors.get(kind_of(worker))
+        record.limit.least_s = self._config.step_hang_ms / 1e3
+        record.limit.most_s = worker.info.step_timeout_s
+        record.limit.look(record.pace.known, None, 0, 0.0)
 
     def ended(self, process: Process, exit_: Exit) -> None:
         """A guardian says how a worker's process has ended."""
@@ -140,7 +148,11 @@ class Liveness:
 
     def _forget(self, worker: Worker) -> None:
         self.evidence.forget([worker.process])
-        self._records.pop(worker.process, None)
+        record = self._records.pop(worker.process, None)
+        if record is not None and record.pace.known is not None:
+            self._predecessors[kind_of(worker)] = record.pace.known
+            if len(self._predecessors) > MAX_PROCESSES:
+                del self._predecessors[next(iter(self._predecessors))]
 
     def _lose(self, worker: Worker, departure: Departure, cause: LossCause, kept: set[int]) -> None:
         """`kept`: the requests, by id(), that another worker has by now."""
@@ -181,11 +193,13 @@ class Liveness:
 
     def _judge_link(self, worker: Worker, now: float) -> None:
         record = self._records[worker.process]
-        record.look(worker, self._config.step_hang_ms / 1e3, now)
+        record.look(worker, now)
         if self.is_unheard(worker, now):
             self._set(worker, WorkerHealth.SILENT, f"not heard for {worker.vitals.lasts_s(now):.1f} s")
         elif record.num_stuck_looks >= NUM_STUCK_LOOKS:
-            self._set(worker, WorkerHealth.HUNG, f"its step takes {worker.vitals.oldest_step_s:.1f} s")
+            limit_s = worker.records[0].limit_s
+            took = f"its step takes {worker.vitals.oldest_step_s:.1f} s, of {limit_s:.1f} s at most"
+            self._set(worker, WorkerHealth.HUNG, took)
         elif judge_slow(record, self._others_than(worker), now):
             self._set(
                 worker,
@@ -203,10 +217,13 @@ class Liveness:
         ]
 
     def _relieve(self, worker: Worker) -> None:
-        """Moves what has room on workers that are as they should be. It is told with its next step."""
-        name = worker.info.worker_id
-        what = "hangs" if worker.health is WorkerHealth.HUNG else "is slow"
-        moved = self._move(worker, f"worker {name} {what}", LossCause.MOVED)
+        """Moves what has room on workers that are as they should be. It is told with its next step. Who has a row in a
+        step that hangs may have caused that (U9)."""
+        name, is_hung = worker.info.worker_id, worker.health is WorkerHealth.HUNG
+        what, suspects = "is slow", frozenset[int]()
+        if is_hung:
+            what, suspects = "hangs", rows_of_step(worker)
+        moved = self._move(worker, f"worker {name} {what}", LossCause.MOVED, suspects)
         if moved:
             self.news.append(f"{moved} requests of worker {name} move: it {what}")
 
@@ -237,9 +254,12 @@ class Liveness:
             if worker.attached:
                 self.closing.append(name)
 
-    def _move(self, worker: Worker, reason: str, cause: LossCause) -> int:
+    def _move(
+        self, worker: Worker, reason: str, cause: LossCause, suspects: frozenset[int] = frozenset()
+    ) -> int:
         """Takes requests back, the oldest first, as far as others have room for them; returns how many. What has output
-        moves within its identity only (I9)."""
+        moves within its identity only (I9). `suspects`: slots of those that are lost as by a crash; who is suspected
+        already needs no room any more."""
         others = [
             other
             for other in self._workers.values()
@@ -249,15 +269,22 @@ class Liveness:
         for request in sorted(worker.requests(), key=lambda request: request.order):
             num_tokens = int(table.num_prompt[request.slot] + table.num_output[request.slot])
             origin = worker.info.identity if table.num_output[request.slot] else None
-            if rooms.take(request, num_tokens, origin):
-                self._register.take_back(request, reason, cause)
+            is_suspect = request.slot in suspects
+            if (is_suspect and request.num_crashes) or rooms.take(request, num_tokens, origin):
+                self._register.take_back(request, reason, LossCause.CRASH if is_suspect else cause)
                 moved += 1
         return moved
 
 
+def kind_of(worker: Worker) -> tuple[str, str, ModelIdentity, int]:
+    """What a process has to have in common with another for the speed of that to say something of its own."""
+    info = worker.info
+    return info.worker_id, info.model, info.identity, info.num_ranks
+
+
 def rows_of_step(worker: Worker, step_id: int = 0) -> frozenset[int]:
-    """Slots with a row in the step that ran when the worker crashed (S1): the one that it named, or the oldest that has
-    not reported. Where there are lanes, also in those that may have been on their way behind it."""
+    """Slots with a row in the step that ran when the worker crashed, or hung (S1): the one that it named, or the oldest
+    that has not reported. Where there are lanes, also in those that may have been on their way behind it."""
     records = list(worker.records)
     first = next((at for at, record in enumerate(records) if record.step_id == step_id), 0)
     running = records[first : first + len(worker.table.lanes)]

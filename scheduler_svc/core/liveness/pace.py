@@ -2,8 +2,9 @@
 
 Looked at a few times a second, from counters that are there anyway. What a step should take is the largest of three
 guesses, by the long-run time per step, per token, and per position that is read: too much rather than too little when
-the kind of work changes. What is recent is not part of the long run yet, so a worker that becomes slow is seen against
-what it was; while it is slow it is learned from slowly, so that a change for good is believed in the end.
+the kind of work changes, and a third of the truth at least where time is a sum of such parts. What is recent is not
+part of the long run yet, so a worker that becomes slow is seen against what it was; while it is slow it is learned from
+slowly, so that a change for good is believed in the end.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ ODD_RATIO = 4.0
 """Ratio to the usual time from which on steps are not what they were."""
 ODD_WEIGHT = 0.1
 """Weight of samples that are odd, in the long run."""
+FEW_STEPS = 16
+"""Steps of a process below which its own speed is not known at all."""
 
 
 class Work(NamedTuple):
@@ -78,9 +81,7 @@ class Pace:
 
     def predict(self, work: Work) -> float:
         """How long so much work would take by the long run, in seconds, or less."""
-        known = self._long_run
-        pairs = zip(work[:3], known[:3], strict=True)
-        return max((amount * known.busy_s / total for amount, total in pairs if total > 0), default=0.0)
+        return seconds_of(work, self._long_run)
 
     def ratio(self, now: float) -> float | None:
         """How many times as long as in the long run recent steps take, in each half of the recent time at least; None:
@@ -105,6 +106,17 @@ class Pace:
         self._recent.clear()
 
     @property
-    def is_known(self) -> bool:
-        """There is a long run to compare with."""
-        return self._num_learned >= MIN_STEPS
+    def known(self) -> Work | None:
+        """The long run, or everything so far where that is short; None below FEW_STEPS."""
+        if self._num_learned >= MIN_STEPS:
+            return self._long_run
+        everything, num_steps = self._long_run, self._num_learned
+        for _, work in self._recent:
+            everything, num_steps = everything.plus(work), num_steps + work.num_steps
+        return everything if num_steps >= FEW_STEPS else None
+
+
+def seconds_of(work: Work, known: Work) -> float:
+    """The largest of the guesses for `work`, in seconds, by what `known` work took."""
+    pairs = zip(work[:3], known[:3], strict=True)
+    return max((amount * known.busy_s / total for amount, total in pairs if total > 0), default=0.0)

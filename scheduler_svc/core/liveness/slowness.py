@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from scheduler_svc.core.liveness.pace import ODD_RATIO, Pace, Work
+from scheduler_svc.core.liveness.step_limit import StepLimit
 from scheduler_svc.core.slots.state import SlotState
 from scheduler_svc.core.slots.worker import Worker
+from signalbox.protocol.step_limits import COMPILE_S
 
 SLOW_RATIO = 8.0
 """So many times as long as in the long run: slow. Below ODD_RATIO it is not any more."""
-HANG_RATIO = 20.0
-"""So many times as long as the longest of the last steps, and as what it has to do should take: hung."""
 NUM_STUCK_LOOKS = 3
 """Looks in a row at which the same step is too old: a process that was stopped and goes on says so once."""
 PROBATION_S = 30.0
@@ -24,6 +24,7 @@ MAX_PROBATION_S = 600.0
 class Record:
     """What is known of the speed of one worker process, over all of its links."""
 
+    limit: StepLimit = field(default_factory=StepLimit)
     pace: Pace = field(default_factory=Pace)
     num_reported: int = 0
     """Steps that the worker's link had reported when it was last looked at; the counts below likewise."""
@@ -31,11 +32,13 @@ class Record:
     num_output_tokens: int = 0
     step_us: int = 0
     num_stuck_looks: int = 0
+    ratio: float | None = None
+    """How many times as long recent steps took as in the long run, at the last look; None: it cannot be said."""
     is_slow: bool = False
     idle_since: float = 0.0
     probation_s: float = PROBATION_S
 
-    def look(self, worker: Worker, hang_s: float, now: float) -> None:
+    def look(self, worker: Worker, now: float) -> None:
         """Counts what was reported since the last look."""
         stats = worker.stats
         steps = stats.num_reported - self.num_reported
@@ -47,24 +50,25 @@ class Record:
         if steps:
             self.idle_since = now
         self.pace.look(Work(steps, tokens, positions_read(worker, steps, prefill), busy_s), now)
-        is_stuck = steps == 0 and self.is_too_old(worker, hang_s)
+        is_stuck = steps == 0 and is_over_its_limit(worker)
         self.num_stuck_looks = self.num_stuck_looks + 1 if is_stuck else 0
+        num_rows = int((worker.table.state == SlotState.DECODE).sum())
+        self.ratio = self.pace.ratio(now)
+        self.limit.look(self.pace.known, self.ratio, num_rows, positions_read(worker, 1, 0))
 
     def start_link(self) -> None:
         """The worker has said hello: its counters begin anew."""
         self.num_reported = self.num_prefill_tokens = self.num_output_tokens = self.step_us = 0
         self.num_stuck_looks = 0
 
-    def is_too_old(self, worker: Worker, hang_s: float) -> bool:
-        """The step that runs takes longer than `hang_s`, and far too long for what it has to do."""
-        if not worker.records or not worker.pacer.is_full:
-            return False
-        record = worker.records[0]
-        num_tokens = record.num_decode_rows + record.num_prefill_tokens
-        read = positions_read(worker, 1, record.num_prefill_tokens)
-        expected = self.pace.predict(Work(1, num_tokens, read, 0.0))
-        longest_s = max(worker.pacer.longest_s, expected)
-        return worker.vitals.oldest_step_s > max(HANG_RATIO * longest_s, hang_s)
+
+def is_over_its_limit(worker: Worker) -> bool:
+    """The oldest step that has not reported has run for longer than it may (U6, U7), by the worker's own word."""
+    vitals = worker.vitals
+    if not worker.records or vitals.oldest_step_id not in (0, worker.records[0].step_id):
+        return False
+    limit_s = worker.records[0].limit_s
+    return vitals.oldest_step_s > (max(limit_s, COMPILE_S) if vitals.compiles else limit_s)
 
 
 def positions_read(worker: Worker, num_steps: int, num_prefill_tokens: int) -> float:
@@ -78,7 +82,7 @@ def positions_read(worker: Worker, num_steps: int, num_prefill_tokens: int) -> f
 
 def judge_slow(record: Record, others: Iterable[Record], now: float) -> bool:
     """Whether a worker is slow while others, which have something to do, are not."""
-    ratio = record.pace.ratio(now)
+    ratio = record.ratio
     if record.is_slow:
         if ratio is not None and ratio < ODD_RATIO:
             record.is_slow, record.probation_s = False, PROBATION_S

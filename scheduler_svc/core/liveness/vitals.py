@@ -17,6 +17,10 @@ class Vitals:
     """What it is suspected of while it has a link."""
     oldest_step_s: float = 0.0
     """Age of the step that it runs, by its own word; 0: it runs none."""
+    oldest_step_id: int = 0
+    """The number of that step; 0: it does not say it."""
+    compiles: bool = False
+    """That step has a kernel compiled, or a graph captured."""
     has_left: bool = False
     """Whether the worker has said its last word: it runs no further step, and does not come back."""
     unheard_by: frozenset[str] = frozenset()

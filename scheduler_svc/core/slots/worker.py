@@ -23,6 +23,7 @@ from scheduler_svc.core.config import WorkerLimits
 from scheduler_svc.core.disk.index import DiskIndex
 from scheduler_svc.core.handoff.ends import HandoffEnds
 from scheduler_svc.core.liveness.evidence import Process
+from scheduler_svc.core.liveness.step_limit import StepLimit
 from scheduler_svc.core.liveness.vitals import Vitals
 from scheduler_svc.core.pulls.ends import PullEnds
 from scheduler_svc.core.request import BlockNames, Request, RequestStatus
@@ -87,6 +88,10 @@ class Worker:
     attached: bool = True
     detached_at: float = 0.0
     vitals: Vitals = field(default_factory=Vitals)
+    step_limit: StepLimit = field(default_factory=StepLimit)
+    """How long its steps may take; that of its process while it is attached."""
+    told_limit_s: float = 0.0
+    """The limit of the last step, which those after it have that name none; 0: none was named by this link."""
     loan: Loan = field(default_factory=Loan)
     """Blocks of the spine that it has been lent."""
     window_loans: list[Loan] = field(init=False)

@@ -71,6 +71,12 @@ class StepMaker:
             worker.burst_left = steps_behind(worker, burst_s) if may_begin else 0
         if (is_within_burst or worker.burst_left) and step.only_decodes:
             step.may_be_skipped = worker.records[-1].may_be_skipped = True
+        if worker.records and worker.records[-1].step_id == step.step_id:
+            record, limit = worker.records[-1], worker.step_limit
+            is_plain = not record.num_prefill_tokens and record.num_decode_rows <= limit.num_rows
+            record.limit_s = limit.decode_s if is_plain else limit.of(record)
+            if record.limit_s != worker.told_limit_s:
+                step.limit_s = worker.told_limit_s = record.limit_s
         return step
 
     def _make(self, worker: Worker, now: float) -> StepDecision:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -101,6 +102,8 @@ class StepDecision:
     """What it changes for requests that go from one worker to another; None: nothing."""
     pulls: PullOrders | None = None
     """What it tells of cached blocks that others read here; None: nothing."""
+    limit_s: float = 0.0
+    """How long it may take, and those after it (U7); 0: as long as the step before."""
     passes: bool = False
     """Another lane has rows: it is sent, whatever there is in it, so that their turn comes (LA4)."""
 
@@ -202,6 +205,8 @@ class StepRecord:
     """Sent while an earlier step was in flight, and not behind others of a burst: how long it waits says something."""
     may_be_skipped: bool = False
     """The worker need not run it if the start of something arrives behind it (K12)."""
+    limit_s: float = math.inf
+    """How long it may take before it counts as hung (U6)."""
     is_solo: bool = False
     """It is a suspect's own: nothing else runs in it, and no other step is in flight beside it."""
     copies: list[BlockCopy] = field(default_factory=list)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.grammar.form import Form
+from signalbox.protocol.step_limits import STEP_TIMEOUT_S
 from tests.simulation.block_rules import poison_targets
 from tests.simulation.ring.automaton import RuleAutomaton, read_rule
 from tests.simulation.ring.clock import Process, current_process
@@ -29,6 +30,8 @@ from worker_svc.steps.items import ArrivedRequest, ArrivedStep, CopiesFailed, It
 
 CRASHES_AT_ONCE = 0.5
 """Share of the steps that crash when they begin, of those that crash at all; the others do at their end."""
+NEVER_S = 1e5
+"""How long a step takes that never ends."""
 
 
 class StepDriver(StepInbox):
@@ -47,6 +50,7 @@ class StepDriver(StepInbox):
         most_tokens: int = 8192,
         disk: Disk | None = None,
         mask_threads: int = 0,
+        step_timeout_s: float = STEP_TIMEOUT_S,
         **others: Any,
     ) -> None:
         process = self.process = current_process()
@@ -63,7 +67,14 @@ class StepDriver(StepInbox):
             on_result=on_result, on_refused=on_refused, on_grammar_result=on_grammar_result, **others
         )
         self.engine = CheckedEngine(
-            core, runner, around, listeners, None, Preparation(node, process), most_tokens
+            core,
+            runner,
+            around,
+            listeners,
+            None,
+            Preparation(node, process),
+            most_tokens,
+            step_timeout_s,
         )
         self.failure: BaseException | None = None
         self._due = 0.0
@@ -187,9 +198,13 @@ class StepDriver(StepInbox):
                 raise
 
     def _duration_s(self) -> float:
-        node, trouble = self.node, self.runner.trouble
+        node, trouble, now = self.node, self.runner.trouble, self._clock()
         duration = node.world.rng.uniform(*node.setup.step_s) * trouble.slowness
-        return max(duration, trouble.hangs_until - self._clock())
+        if trouble.hangs(self.engine._in_flight._flights[0].step.batch):
+            return NEVER_S
+        if trouble.compiles_until > now:
+            node.mark.compiles()
+        return max(duration, trouble.hangs_until - now, trouble.compiles_until - now)
 
     def _copies_ended(self, fence: int, failure: Failure | None) -> None:
         if failure is not None:

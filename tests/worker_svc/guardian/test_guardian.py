@@ -197,12 +197,31 @@ async def test_the_step_that_ran_is_told() -> None:
         "import os, sys; from worker_svc.guardian import guardian; "
         "from worker_svc.guardian.step_mark import StepMark; from worker_svc.guardian.telling import Ward; "
         "mark = StepMark(); ward = Ward('w', 'i', (sys.argv[1],), mark=mark); "
-        "guardian.start(ward, is_parent=False); mark.set(7); mark.set(2**62); os.abort()"
+        "guardian.start(ward, is_parent=False); mark.set(7, 1000); mark.set(2**62, 1000); os.abort()"
     )
     async with listening() as (listener, scheduler):
         process = start(["-c", run, scheduler])
         assert (await listener.exit()).step_id == 2**62
         await asyncio.to_thread(process.wait, WAIT_S)
+        await until(lambda: not members(process.pid))
+
+
+@pytest.mark.parametrize("role", ["child", "parent"])
+async def test_a_worker_whose_step_is_over_its_limit_is_ended_as_by_a_crash(role: str) -> None:
+    """U9: also where every thread is held up. A worker that has nothing to do is left alone."""
+    hang = (
+        "import sys, time; from worker_svc.guardian import guardian; "
+        "from worker_svc.guardian.step_mark import StepMark; from worker_svc.guardian.telling import Ward; "
+        "mark = StepMark(); ward = Ward('w', 'i', (sys.argv[1],), mark=mark); "
+        "guardian.start(ward, is_parent=sys.argv[2] == 'parent'); mark.set(6, 300); mark.set(6, 0); "
+        "time.sleep(1); mark.set(7, 300); time.sleep(3600)"
+    )
+    async with listening() as (listener, scheduler):
+        process = start(["-c", hang, scheduler, role])
+        told = await listener.exit()
+        assert (told.exit, told.step_id) == (WorkerExit.CRASHED, 7)
+        assert "step 7 hung" in told.reason and "0.3 s" in told.reason
+        assert await asyncio.to_thread(process.wait, WAIT_S) == -signal.SIGKILL
         await until(lambda: not members(process.pid))
 
 

@@ -41,6 +41,8 @@ class KernelCompiles:
 
     def _begin(self, **_: Any) -> None:
         self._started = time.monotonic()
+        if self._is_serving:
+            self._warm_up.on_compile()
 
     def _note_source(self, *, cache_hit: bool, **_: Any) -> None:
         self.num_from_disk += cache_hit
