@@ -44,11 +44,18 @@ def _is_excused(plot: Plot, client: Client, error: errors.SignalboxError) -> boo
             return False
         return plot.setup.grammar_failures > 0 or len(client.output) == request.rule.most_masks
     if isinstance(error, errors.InternalError):
-        kinds = [fault.kind for fault in plot.faults]
-        return request.fails or request.is_poison or request.is_nan or kinds.count("lose_device") > 1
+        is_odd = request.fails or request.is_poison or request.is_nan or request.is_hanging
+        return is_odd or _may_be_there_twice(plot)
     if isinstance(error, errors.UnavailableError):
         return _may_be_unavailable(plot, client)
     return False
+
+
+def _may_be_there_twice(plot: Plot) -> bool:
+    """Who is not to blame may have been there twice when a worker crashed or hung."""
+    kinds = [fault.kind for fault in plot.faults]
+    num_hangs, kills = kinds.count("hang"), any(planned.request.is_poison for planned in plot.requests)
+    return kinds.count("lose_device") + num_hangs > 1 or (num_hangs > 0 and kills)
 
 
 def _may_drain(plot: Plot) -> bool:
@@ -61,11 +68,10 @@ def _may_be_unavailable(plot: Plot, client: Client) -> bool:
     request = client.request
     if request.is_poison:
         return True
-    kinds = [fault.kind for fault in plot.faults]
     if any(fault.kind == "terminate" and fault.targets[0][0] == "f" for fault in plot.faults):
         return True  # its server was stopping
-    if kinds.count("lose_device") > 1:
-        return True  # it was there twice when a worker crashed
+    if _may_be_there_twice(plot):
+        return True
     if _may_drain(plot) and not client.output:
         return True  # nobody takes anything new
     if _is_walled_off(plot, client.node.name):
@@ -111,7 +117,16 @@ FINDS_S = 4.0
 """Everybody finds a scheduler again within this time."""
 TWINS = {"duplicate", "set_clock", "reset_cache", "safe_mode"}
 """Kinds of faults under which a second process of a worker's id takes nothing from the first (H5)."""
-GENTLE = HARMLESS | {"safe_mode", "drain", "terminate", "kill", "freeze", "fail_store", "slow_store"}
+GENTLE = HARMLESS | {
+    "safe_mode",
+    "drain",
+    "terminate",
+    "kill",
+    "freeze",
+    "fail_store",
+    "slow_store",
+    "compile",
+}
 """Kinds of faults that cost no request that runs a thing it has computed, as long as they are about schedulers only."""
 
 
@@ -119,7 +134,7 @@ def may_lose(plot: Plot, loss: Loss) -> bool:
     """Whether the plot allows that an attempt was lost: a pause was promised where only schedulers and links go, and
     nothing at all where nothing does (docs/liveness.md, E)."""
     request = [planned.request for planned in plot.requests]
-    if loss.request_id == "odd" or any(each.is_poison or each.is_nan for each in request):
+    if loss.request_id == "odd" or any(each.is_poison or each.is_nan or each.is_hanging for each in request):
         return True
     if all(fault.kind in ORDERS for fault in plot.faults):
         return False

@@ -184,6 +184,12 @@ class Faults:
         assert isinstance(node, WorkerNode)
         node.trouble.hangs_until = self._world.now + fault.lasts_s
 
+    def compile(self, fault: Fault) -> None:
+        """The next step of a worker has a kernel compiled until the fault ends."""
+        node = self._node(fault)
+        assert isinstance(node, WorkerNode)
+        node.trouble.compiles_until = self._world.now + fault.lasts_s
+
     def slow_steps(self, fault: Fault) -> Callable[[], None]:
         """The steps of a worker take `size` times as long."""
         node = self._node(fault)

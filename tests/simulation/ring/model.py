@@ -22,6 +22,8 @@ POISON = 990
 """A prompt with this token kills whoever computes it; tokens of other prompts are smaller."""
 FAILING = 991
 """The model fails on a prompt with this token."""
+HANGING = 993
+"""A step with a row of a prompt with this token never ends."""
 NAN = 992
 """Rows that compute this token have hidden states that are no numbers, and leave none behind."""
 GARBAGE = np.uint64(0xBAD)
@@ -42,6 +44,8 @@ class Trouble:
 
     slowness: float = 1.0
     hangs_until: float = 0.0
+    compiles_until: float = 0.0
+    """The next step has a kernel compiled."""
     lost_device: bool = False
 
     def check(self, batch: Batch) -> None:
@@ -52,6 +56,10 @@ class Trouble:
         first = batch.tokens[batch.slots, 0]
         if (first == FAILING).any():
             raise ModelError(f"the model fails on slot {batch.slots[first == FAILING][0]}")
+
+    def hangs(self, batch: Batch) -> bool:
+        """Whether the batch never ends."""
+        return bool((batch.tokens[batch.slots, 0] == HANGING).any())
 
     def check_alive(self, batch: Batch) -> None:
         """Ends the process of whoever computes what no process stands."""

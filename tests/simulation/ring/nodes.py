@@ -24,7 +24,9 @@ from worker_svc.config import WorkerSettings
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.guardian import telling
 from worker_svc.guardian.ending import Ending
+from worker_svc.guardian.step_age import LOOK_S
 from worker_svc.guardian.step_mark import StepMark
+from worker_svc.guardian.step_watch import StepWatch
 from worker_svc.guardian.telling import Ward
 from worker_svc.relay import server as relay_server
 from worker_svc.relay.config import RelaySettings
@@ -196,7 +198,27 @@ class WorkerNode(Node):
         self.ring.trace.name(self.worker_instance, self.instance)
         settings = WorkerSettings.model_construct(**(options | setup.worker))
         self.mark = StepMark()
+        if self.ring.has_guards:
+            self._guard()
         return worker_server.serve(settings, self.stop, self.worker_instance, self.mark)
+
+    def _guard(self) -> None:
+        """Its guardian ends the process when a step is over its limit."""
+        process = self.process
+        assert process is not None
+        guardian = Process(self.world, f"guard of {process.name}", self.name)
+        watch = StepWatch(self.mark, lambda: None, lambda: process.frozen)
+
+        async def look() -> None:
+            while process.alive:
+                await asyncio.sleep(LOOK_S)
+                if process.alive and (ending := watch.look(self.world.now)) is not None:
+                    self.ring.num_hung += 1
+                    is_crash = ending.exit is WorkerExit.CRASHED
+                    self.ended(process, ending.reason, is_crash=is_crash, is_killed=not is_crash)
+            guardian.end()
+
+        self.world.at(0.0, lambda: guardian.spawn(look()), process=guardian)
 
     @property
     def _schedulers(self) -> list[str]:

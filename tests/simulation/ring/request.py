@@ -44,6 +44,8 @@ class RingRequest:
     """Its client goes away."""
     is_poison: bool = False
     """Whoever computes its prompt dies."""
+    is_hanging: bool = False
+    """Steps that compute its prompt never end."""
     fails: bool = False
     """The model fails on it."""
     is_nan: bool = False

@@ -15,6 +15,7 @@ from tests.simulation.ring.clock import World
 from tests.simulation.ring.excuses import concerns_workers, may_lose, unexcused
 from tests.simulation.ring.faults import Faults
 from tests.simulation.ring.handoff_watch import Ledger
+from tests.simulation.ring.hangs import hangs_too_long
 from tests.simulation.ring.lease import SharedLease
 from tests.simulation.ring.mask_watch import MaskWatch
 from tests.simulation.ring.network import Network
@@ -29,6 +30,10 @@ from tests.simulation.ring.trace import Trace, TraceLog
 STUCK_S = 200.0
 """Every client is told of an end within this time after the last fault."""
 LOOK_S = 0.1
+MAY_LAST = {"hang", "compile", "freeze"}
+"""Kinds of faults in which a step may take long."""
+SHORT_S = 4.0
+"""A step that takes so long does not count as hung."""
 REST_S = 30.0
 """Nothing is left so long after that."""
 
@@ -69,6 +74,11 @@ class Ring:
         self.losses: list[Loss] = []
         self.num_poisoned = 0
         """Workers that crashed of what they computed."""
+        self.num_hung = 0
+        """Workers that were ended because a step was over its limit."""
+        self.num_to_hang = sum(planned.request.is_hanging for planned in plot.requests)
+        self.has_guards = self.num_to_hang > 0 or any(fault.kind in MAY_LAST for fault in plot.faults)
+        """Somebody looks whether steps hang: where none does, nobody need look."""
         self.findings: list[str] = []
         """Rules that were broken where no error would have stopped the run."""
         self.checks = Checks(self)
@@ -142,7 +152,7 @@ class Ring:
             client.check()
             finding = unexcused(self.plot, client)
             assert not finding, finding
-            finding = stands_too_long(self.plot, client)
+            finding = stands_too_long(self.plot, client) or hangs_too_long(client)
             assert not finding, finding
         for node in self.schedulers:
             self.masks.looked_at(node.core)
@@ -155,6 +165,8 @@ class Ring:
         most = 2 * sum(planned.request.is_poison for planned in self.plot.requests)
         if not self.plot.faults and self.setup.guardians == 1.0:
             assert self.num_poisoned <= most, f"a poison cost {self.num_poisoned} workers"
+        if all(fault.kind != "hang" or fault.lasts_s < SHORT_S for fault in self.plot.faults):
+            assert self.num_hung <= 2 * self.num_to_hang, f"{self.num_hung} workers were ended for a hang"
         return self._outcome()
 
     def _may_end(self) -> bool:
