@@ -57,6 +57,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--tokens", type=int, help="output tokens of a stream, about (300; long: 2000; handoff: 1900)"
     )
+    parser.add_argument(
+        "--hangs", action="store_true", help="poison: it hangs workers, and does not crash them"
+    )
     parser.add_argument("--minutes", type=float, default=10, help="overload: how long")
     parser.add_argument("--drafts", choices=("off", "on", "both"), default="both", help="n-gram drafts")
     parser.add_argument("--runner", choices=("torch", "sim"), default="torch", help="of the faults' rings")
@@ -126,6 +129,7 @@ async def _run_poison(arguments: argparse.Namespace) -> int:
         arguments.tokens or 300,
         arguments.tree.resolve(),
         say,
+        hangs=arguments.hangs,
     )
     for result in results:
         print(json.dumps(asdict(result)))

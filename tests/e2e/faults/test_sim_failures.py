@@ -89,8 +89,9 @@ async def liveness(ring: RunningRing, worker: str) -> str:
 
 
 @pytest.mark.slow
-async def test_a_step_that_hangs_shows_and_all_go_on_behind_it(start_ring: StartRing) -> None:
-    options = [f"sim-hang-token={BAD}", "sim-hang-ms=2500", "step-timeout-s=1"]
+async def test_a_step_that_takes_long_ends_nothing_and_all_go_on_behind_it(start_ring: StartRing) -> None:
+    """U6: below the limit of a step."""
+    options = [f"sim-hang-token={BAD}", "sim-hang-ms=2500"]
     ring = start_ring(*SIM, *(part for option in options for part in ("--worker-set", option)))
     command = [sys.executable, "-m", "signalbox", "status", "--scheduler", ring.scheduler, "--json"]
     status = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -105,7 +106,4 @@ async def test_a_step_that_hangs_shows_and_all_go_on_behind_it(start_ring: Start
             await asyncio.sleep(0.05)
         for prompt, result in zip(prompts, await running, strict=True):
             assert_right(prompt, result)
-    assert "NOT_SERVING" in seen
-    async with asyncio.timeout(10):
-        while await liveness(ring, worker) != "SERVING":
-            await asyncio.sleep(0.05)
+    assert seen == {"SERVING"}
