@@ -156,7 +156,8 @@ class WorkerSettings(MetricsSettings, FollowedFormSettings):
     """Directory in which a directory is made for the socket by which workers of this machine and user map the KV
     cache. Unset: where temporary files are."""
     step_timeout_s: float = Field(120.0, gt=0)
-    """A step that runs longer makes the worker unhealthy, in seconds."""
+    """How long any step may run, in seconds: a longer one makes the worker unhealthy, and its guardian ends it. Where
+    prompts take minutes a step, more."""
     bad_row_limit: int = Field(3, ge=1)
     """So many requests in a row whose numbers are not finite (NaN), without a good row between, end the worker: its
     device is not to be trusted."""
