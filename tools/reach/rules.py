@@ -97,6 +97,7 @@ SUBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tests/e2e/faults/test_identities.py", ("*/identity*", "worker_svc/weights/*")),
     ("tests/e2e/faults/test_numbers.py", ("worker_svc/core/faults/*", "worker_svc/runner/sampling/*")),
     ("tests/e2e/faults/test_poison.py", ("*/faults/*", "*/liveness/*", "worker_svc/guardian/*")),
+    ("tests/e2e/faults/test_hangs.py", ("*/faults/*", "*/liveness/*", "worker_svc/guardian/*")),
     ("tests/e2e/faults/test_pulls.py", ("*/pulls/*", "worker_svc/transfer/*")),
     ("tests/e2e/faults/test_relay.py", ("worker_svc/relay/*",)),
     ("tests/e2e/faults/test_shared_limits.py", ("*/budgets/*", "*/budgets.py", "frontend_svc/access/*")),

@@ -18,8 +18,8 @@ class StepWatch:
         self._age = StepAge(is_stopped)
 
     def look(self, now: float) -> Ending | None:
-        """To be called every LOOK_S; `now`: by any clock in seconds that only rises. Returns how the worker ended, if
-        it was killed."""
+        """Kills the worker if its step is over the limit, and returns how it ended. To be called every LOOK_S; `now`:
+        by any clock in seconds that only rises."""
         turn = self._mark.turn
         if self._age.look(turn.step_id, now) * 1e3 <= turn.limit_ms:
             return None

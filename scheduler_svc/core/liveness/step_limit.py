@@ -12,7 +12,7 @@ from signalbox.protocol.step_limits import STEP_TIMEOUT_S
 HANG_RATIO = 4.0
 """So many times as long as a step should take: hung."""
 NEW_RATIO = 20.0
-"""The same of a process that has reported few steps, by the speed of its predecessor: the first ones take longer."""
+"""`HANG_RATIO` of a process that has reported few steps, by its predecessor's speed: the first ones take longer."""
 
 
 @dataclass

@@ -20,7 +20,7 @@ class Vitals:
     oldest_step_id: int = 0
     """The number of that step; 0: it does not say it."""
     compiles: bool = False
-    """That step has a kernel compiled, or a graph captured."""
+    """Whether a kernel is compiled for that step, or a graph captured."""
     has_left: bool = False
     """Whether the worker has said its last word: it runs no further step, and does not come back."""
     unheard_by: frozenset[str] = frozenset()
