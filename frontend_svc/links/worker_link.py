@@ -49,7 +49,7 @@ class WorkerLink:
         unreachable_s: float,
     ) -> None:
         """`on_reach` hears when `process.reach` has changed. `on_cut_off` hears when nothing was heard for
-        `unreachable_s`, and again after as long. `on_obeyed` hears term and instance of whom the worker obeys."""
+        `unreachable_s`, and at each look from then on. `on_obeyed` hears term and instance of whom the worker obeys."""
         self.process = process
         self.listed = True
         """The directory names the worker."""
@@ -220,18 +220,19 @@ class WorkerLink:
             is_silent = self._silence.is_silent(now)
             if self.is_open and is_silent:
                 self._reach(WorkerReach.SILENT)
-            if self.listed and is_silent and self._is_overdue(now):
+            if not (self.listed and is_silent and self._is_overdue(now)):
+                continue
+            if now - self._asked_s >= self._unreachable_s:
                 self._asked_s = now
                 if not self.is_open and self.process.reach is not WorkerReach.REFUSED:
                     self._reach(WorkerReach.UNREACHABLE)
                 self._check_all()
-                self._on_cut_off(self)
                 self._given_up.set()
+            self._on_cut_off(self)  # a request that came there later is overdue later
 
     def _is_overdue(self, now: float) -> bool:
-        """Nothing was heard for unreachable_s, and nothing was asked for since."""
-        unheard_s = self._silence.lasts_s(now) if self.is_open else now - self._closed_s
-        return min(unheard_s, now - self._asked_s) >= self._unreachable_s
+        """Nothing was heard for unreachable_s, on this stream or on those before it."""
+        return self._silence.lasts_s(now) >= self._unreachable_s
 
     def _check_all(self) -> None:
         self._table.check_all(self.worker_id, self.process.worker.instance)

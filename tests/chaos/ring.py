@@ -24,7 +24,7 @@ from signalbox.cli.ring.ring import DEMO_MODEL, flags
 from signalbox.links import rpc
 from signalbox.protocol.enums import WorkerRole
 from signalbox.v1 import admin_pb2, admin_pb2_grpc
-from tests.chaos.proxy import Proxy
+from tests.chaos.proxy import Connections, Proxy, SortingProxy, dials_from
 from tests.chaos.service import Service
 from tests.ports import free_ports
 
@@ -32,7 +32,8 @@ READY_TIMEOUT_S = 400.0
 POLL_S = 0.05
 STATUS_TIMEOUT_S = 2.0
 LOSSES = re.compile(r'signalbox_frontend_losses_total\{.*cause="(\w+)".*\}')
-PAIRS = ("frontend-scheduler", "worker-scheduler", "frontend-worker")
+PEERS = "worker-worker"
+PAIRS = ("frontend-scheduler", "worker-scheduler", "frontend-worker", PEERS)
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ class Ring:
         self.folder = folder
         self.tree = tree
         self.deaths: list[FrontendDeath] = []
-        self.proxies: dict[str, list[Proxy]] = {pair: [] for pair in PAIRS}
+        self.proxies: dict[str, list[Connections]] = {pair: [] for pair in PAIRS}
+        self._listeners: list[Proxy] = []
         self.services: dict[str, Service] = {}
         self.metrics: dict[str, str] = {}
         """host:port of /metrics by service."""
@@ -209,9 +211,8 @@ class Ring:
 
     async def open(self) -> None:
         """Starts everything and returns when all of it is ready."""
-        for proxies in self.proxies.values():
-            for proxy in proxies:
-                await proxy.start()
+        for proxy in self._listeners:
+            await proxy.start()
         first, *others = self.shape.schedulers
         self.start(first)
         await self.ready(first)
@@ -221,9 +222,8 @@ class Ring:
     async def close(self) -> None:
         """Ends everything, by force."""
         await asyncio.gather(*(service.kill() for service in self.services.values()))
-        for proxies in self.proxies.values():
-            for proxy in proxies:
-                await proxy.close()
+        for proxy in self._listeners:
+            await proxy.close()
 
     # ---- flags
 
@@ -274,11 +274,21 @@ class Ring:
         return ",".join(self._proxied(pair, address) for address in addresses)
 
     def _proxied(self, pair: str, address: str) -> str:
+        """Workers and frontends dial a worker at one address, and are told apart by who has the connection."""
         if not self.shape.proxied:
             return address
-        port = next(self._ports)
-        self.proxies[pair].append(Proxy(port, int(address.rpartition(":")[2])))
+        port, target = next(self._ports), int(address.rpartition(":")[2])
+        proxy = Proxy(port, target)
+        if pair == "frontend-worker":
+            proxy = sorting = SortingProxy(port, target, self._is_worker)
+            self.proxies[PEERS].append(sorting.other)
+        self.proxies[pair].append(proxy)
+        self._listeners.append(proxy)
         return f"127.0.0.1:{port}"
+
+    def _is_worker(self, port: int) -> bool:
+        running = [self.services[name] for name in self.shape.workers if self.services[name].runs]
+        return dials_from([service.pid for service in running], port)
 
 
 async def _status_of(scheduler: str) -> admin_pb2.GetStatusResponse:

@@ -40,6 +40,8 @@ class Tally:
     """From the first try to the first chunk, of each stream that was asked for in a window, in seconds."""
     losses: Counter[str] = field(default_factory=Counter)
     """Attempts that were lost and begun anew, by cause."""
+    loads: list[float] = field(default_factory=list)
+    """Processes of the machine that ran or wanted to, over the last minute, at the end of each repetition."""
     leftovers: int = 0
     """Requests that services still held some time after the last stream had ended."""
     details: list[str] = field(default_factory=list)
@@ -94,11 +96,13 @@ class Tally:
             **{verdict.value: self.verdicts[verdict] for verdict in Verdict if verdict is not Verdict.RIGHT},
             "gap_p50_s": round(percentile(self.gaps, 50), 3),
             "gap_p99_s": round(percentile(self.gaps, 99), 3),
+            "gap_max_s": round(max(self.gaps, default=0.0), 3),
             "start_p50_s": round(percentile(self.waits, 50), 3),
             "start_p99_s": round(percentile(self.waits, 99), 3),
             "num_gaps": len(self.gaps),
             "losses": dict(self.losses),
             "leftovers": self.leftovers,
+            "load": round(percentile(self.loads, 50), 1),
         }
 
 
@@ -125,16 +129,16 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def render(tallies: Sequence[Tally]) -> str:
     """A table in markdown."""
     lines = [
-        "| fault | drafts | times | streams | lost | doubled | changed | excused | refused | gap p50 / p99, s |"
-        " start p50 / p99, s |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| fault | drafts | times | streams | lost | doubled | changed | excused | refused |"
+        " gap p50 / p99 / max, s | start p50 / p99, s | load |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for tally in tallies:
         counts = [tally.verdicts[verdict] for verdict in Verdict if verdict is not Verdict.RIGHT]
         lost, doubled, changed, refused, excused = counts
-        gap = f"{percentile(tally.gaps, 50):.2f} / {percentile(tally.gaps, 99):.2f}"
+        gap = " / ".join(f"{percentile(tally.gaps, percent):.2f}" for percent in (50, 99, 100))
         start = f"{percentile(tally.waits, 50):.2f} / {percentile(tally.waits, 99):.2f}"
         cells = [tally.name, "on" if tally.drafts else "off", tally.times, tally.num_streams]
-        cells += [lost, doubled, changed, excused, refused, gap, start]
+        cells += [lost, doubled, changed, excused, refused, gap, start, f"{percentile(tally.loads, 50):.1f}"]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)

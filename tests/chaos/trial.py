@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -88,6 +89,7 @@ async def _try_one(
         await fault.strike(ring, turn)
         await asyncio.sleep(fault.window_s)
         windows.append(Window(started, time.monotonic()))
+        tally.loads.append(os.getloadavg()[0])
         say(f"{fault.name}: {turn + 1} of {times} at {started:.2f} ({time.strftime('%H:%M:%S')})")
         await fault.heal(ring, turn)
     async with asyncio.timeout(ENDS_TIMEOUT_S):

@@ -1,6 +1,6 @@
-"""Paths that go silent while requests are handed over, through the real shells (docs/design.md, HO18 to HO20;
-docs/liveness.md, H2, A8): no stream stands still for longer than `ring/silence.py` says. Watchers and deadlines that
-are taken out (wait_mutants.py) have to be missed."""
+"""Paths that go silent while requests are handed over, through the real shells (docs/design.md, HO14, HO18 to HO20;
+docs/liveness.md, H2, A8, F5): no stream stands still for longer than `ring/silence.py` says. Workers that are told to
+stop lose nothing that is on its way. Watchers and deadlines that are taken out (wait_mutants.py) have to be missed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.pairs import in_soak
 from tests.simulation import wait_mutants as mutants
 from tests.simulation.counts import FULL_COUNTS
 from tests.simulation.hunts import Hunt
+from tests.simulation.ring.farewell import draw_farewell
 from tests.simulation.ring.hunt import Found, counts_of, try_plot
 from tests.simulation.ring.scenario import FIRST_S
 from tests.simulation.ring.setup import Plot
@@ -35,6 +36,29 @@ def test_a_silent_path_holds_no_stream_up(path: str) -> None:
     assert counts["committed"] > SEEDS, f"the scenarios have become too easy: {counts}"
 
 
+@pytest.mark.timeout(300)
+def test_a_worker_that_is_told_to_stop_loses_nothing_that_is_on_its_way() -> None:
+    """HO14: what was placed before the scheduler knew of the drain."""
+    for seed in range(SEEDS):
+        outcome = try_plot(farewell(seed))
+        assert not isinstance(outcome, Found), outcome
+
+
+def farewell(seed: int) -> Plot:
+    """A ring of a seed in which a worker is told to stop while requests come."""
+    return draw_farewell(f"farewell/{seed}", FIRST_S)
+
+
+def in_farewells(plant: Callable[[pytest.MonkeyPatch], None]) -> Hunt:
+    """A hunt in rings with a worker that is told to stop."""
+
+    def try_seed(seed: int) -> str:
+        outcome = try_plot(farewell(seed))
+        return str(outcome) if isinstance(outcome, Found) else ""
+
+    return Hunt(plant, "farewell", try_seed, MOST_RINGS)
+
+
 def in_silence(plant: Callable[[pytest.MonkeyPatch], None], path: str) -> Hunt:
     """A hunt in rings with a silent path."""
 
@@ -48,6 +72,7 @@ def in_silence(plant: Callable[[pytest.MonkeyPatch], None], path: str) -> Hunt:
 HUNTS = [
     in_silence(mutants.silent_peers_are_waited_for, "peers"),
     in_silence(mutants.frozen_unheard, "frontend"),
+    in_farewells(mutants.drains_are_not_confirmed),
     *in_soak(in_silence(mutants.frozen_rows_wait_alone, "worker")),
     *in_soak(in_silence(mutants.frozen_for_ever, "peers"), in_silence(mutants.moved_unheard, "frontend")),
 ]

@@ -14,6 +14,7 @@ from frontend_svc.requests.sessions.session import Session
 from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.handoff.patience import Patience
 from scheduler_svc.core.liveness.settlement import Settlement
+from worker_svc.links.scheduler_link import SchedulerLink
 from worker_svc.steps.handoff_coordinator import HandoffCoordinator
 from worker_svc.transfer.control.beats import Hearing
 from worker_svc.transfer.control.source import TransferSource
@@ -45,6 +46,15 @@ def moved_unheard(patch: Patch) -> None:
 def frozen_rows_wait_alone(patch: Patch) -> None:
     """A8: a worker without a scheduler leaves alone what it has frozen."""
     patch.setattr(HandoffCoordinator, "recall", lambda coordinator: None)
+
+
+def drains_are_not_confirmed(patch: Patch) -> None:
+    """HO14: a worker that was told to stop counts at once what it has."""
+
+    async def go_on(link: SchedulerLink, timeout_s: float) -> None:
+        return None
+
+    patch.setattr(SchedulerLink, "wait_draining", go_on)
 
 
 def tails_are_not_remembered(patch: Patch) -> None:

@@ -94,8 +94,8 @@ class Client:
         self.prompt_logprobs: list[float] = []
         self.vector: list[float] = []
         self.began_at = self.ended_at = 0.0
-        self.gap_s = 0.0
-        """Longest time without a token, from its beginning on."""
+        self.gap_s = self.gap_ended_at = 0.0
+        """Longest time without a token, from its beginning on, and when it was over."""
         self._read_at = 0.0
 
     @property
@@ -146,7 +146,9 @@ class Client:
 
     def _take(self, delta: Delta) -> None:
         now = self.ring.world.now
-        self.gap_s, self._read_at = max(self.gap_s, now - self._read_at), now
+        if now - self._read_at > self.gap_s:
+            self.gap_s, self.gap_ended_at = now - self._read_at, now
+        self._read_at = now
         if delta.token_ids:
             self.ring.trace.note(self.node.name, f"{self.request.request_id}: tokens {delta.token_ids}")
         self.output += delta.token_ids

@@ -160,7 +160,7 @@ class Ring:
             is_calm=not (self.plot.faults or self.losses or self.num_poisoned),
             num_leaving=sum(planned.request.leaves_after_s is not None for planned in self.plot.requests),
         )
-        lost = [loss for loss in self.losses if not may_lose(self.plot, loss)]
+        lost = [loss for loss in self.losses if self.plot.loses_nothing or not may_lose(self.plot, loss)]
         assert not lost, f"nothing excuses that these were computed again: {lost}"
         most = 2 * sum(planned.request.is_poison for planned in self.plot.requests)
         if not self.plot.faults and self.setup.guardians == 1.0:

@@ -145,6 +145,8 @@ class Plot:
     warm_up_s: float = 0.8
     most_gap_s: float = 0.0
     """Longest time for which a stream may stand still; 0: any."""
+    loses_nothing: bool = False
+    """No attempt may be lost, whatever its faults are."""
     ends_early: bool = False
     """Faults end when no client waits any more; else when their time has come."""
 
