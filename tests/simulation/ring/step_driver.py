@@ -387,6 +387,11 @@ class CheckedCore(WorkerCore):
             current_process().node.ring.masks.applied(self)
         return is_taken
 
+    def take_import(self, *arguments: Any) -> None:
+        """As `WorkerCore.take_import`. The request may be let go before the next step, and its first mask be made."""
+        super().take_import(*arguments)
+        current_process().node.ring.masks.applied(self)
+
     def greet(self, term: int, instance: str) -> None:
         """As `WorkerCore.greet`: by a term that no other process has had here (T1)."""
         is_same = not self.scheduler_instance or instance == self.scheduler_instance
