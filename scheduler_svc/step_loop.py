@@ -330,7 +330,8 @@ class StepLoop:
                 if blocks is not None:
                     link.send(delta.build_loan(blocks), now)
                 elif link.sent_at <= since:
-                    link.send(scheduler_pb2.AttachWorkerResponse(), now)
+                    unheard = self.core.liveness.hears_nothing_of(self.core.workers[worker_id], now)
+                    link.send(scheduler_pb2.AttachWorkerResponse(hears_nothing=unheard), now)
             except OutboxFullError:
                 logger.error("worker %s does not read its steps", worker_id)
                 self._forget_link(worker_id)

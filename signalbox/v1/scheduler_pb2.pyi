@@ -845,7 +845,7 @@ class Alive(_message.Message):
     def __init__(self, oldest_step_ms: _Optional[int] = ..., step_id: _Optional[int] = ..., compiles: bool = ...) -> None: ...
 
 class AttachWorkerResponse(_message.Message):
-    __slots__ = ("new_requests", "steps", "scheduler_epoch", "scheduler_instance", "loan", "protocol", "drains")
+    __slots__ = ("new_requests", "steps", "scheduler_epoch", "scheduler_instance", "loan", "protocol", "drains", "hears_nothing")
     NEW_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -853,6 +853,7 @@ class AttachWorkerResponse(_message.Message):
     LOAN_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     DRAINS_FIELD_NUMBER: _ClassVar[int]
+    HEARS_NOTHING_FIELD_NUMBER: _ClassVar[int]
     new_requests: _containers.RepeatedCompositeFieldContainer[NewRequestData]
     steps: _containers.RepeatedCompositeFieldContainer[SchedulerOutput]
     scheduler_epoch: int
@@ -860,7 +861,8 @@ class AttachWorkerResponse(_message.Message):
     loan: BlockLoan
     protocol: _generation_pb2.ProtocolVersions
     drains: bool
-    def __init__(self, new_requests: _Optional[_Iterable[_Union[NewRequestData, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[SchedulerOutput, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., loan: _Optional[_Union[BlockLoan, _Mapping]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., drains: bool = ...) -> None: ...
+    hears_nothing: bool
+    def __init__(self, new_requests: _Optional[_Iterable[_Union[NewRequestData, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[SchedulerOutput, _Mapping]]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., loan: _Optional[_Union[BlockLoan, _Mapping]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., drains: bool = ..., hears_nothing: bool = ...) -> None: ...
 
 class BlockLoan(_message.Message):
     __slots__ = ("block_ids", "groups")

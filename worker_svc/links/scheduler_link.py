@@ -276,6 +276,8 @@ class SchedulerLink:
         """lost: frontends that were named with the hello."""
         while (message := await read_message(stream)) is not EOF:
             self._silence.heard(_now())
+            if message.hears_nothing:
+                raise ConnectionError("the scheduler hears nothing of this worker: the path is dead one way")
             if not self.is_attached:
                 if not message.ByteSize():
                     continue

@@ -22,6 +22,9 @@ GUARDIAN_S = 0.8
 guardian has spoken: the cause decides who is a suspect. (It took 0.54 s on a machine with ten times as much to do as it
 has cores, and a crash that nobody counted cost a third worker.)"""
 
+FRONTENDS_KNOW_S = 0.5
+"""After so long a silence more, frontends that do not hear a worker either have said so."""
+
 
 @dataclass(frozen=True)
 class Departure:
@@ -237,13 +240,25 @@ class Liveness:
         else:
             self.news.append(f"worker {name} is suspect ({health.name.lower()}): {why}; it gets nothing new")
 
+    def hears_nothing_of(self, worker: Worker, now: float) -> bool:
+        """One direction of its link is dead, as far as can be told: the scheduler does not hear it, and a frontend
+        does (H4)."""
+        if not worker.attached or worker.vitals.health is not WorkerHealth.SILENT:
+            return False
+        if worker.vitals.lasts_s(now) < self._config.worker_silence_ms / 1e3 + FRONTENDS_KNOW_S:
+            return False
+        return not worker.vitals.unheard_by.issuperset(self._present_holders(worker, now))
+
     def _is_unheard_by_frontends(self, worker: Worker, now: float) -> bool:
-        """No frontend that has a link, and requests there, hears the worker either. A frontend that is silent itself
-        is not asked."""
+        """No frontend that has a link, and requests there, hears the worker either."""
+        present = self._present_holders(worker, now)
+        return bool(present) and worker.vitals.unheard_by.issuperset(present)
+
+    def _present_holders(self, worker: Worker, now: float) -> list[str]:
+        """Frontends with requests there. One that is silent itself is not asked."""
         holders = {request.key.frontend_instance for request in worker.requests()}
         silence_s = self._config.worker_silence_ms / 1e3
-        present = [name for name in holders if self._frontends.is_present(name, now, silence_s)]
-        return bool(present) and worker.vitals.unheard_by.issuperset(present)
+        return [name for name in holders if self._frontends.is_present(name, now, silence_s)]
 
     def _leave_silent(self, worker: Worker) -> None:
         """Moves what has room elsewhere now. A worker whose requests have moved says hello when it comes back."""
