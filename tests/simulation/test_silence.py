@@ -73,7 +73,11 @@ HUNTS = [
     in_silence(mutants.silent_peers_are_waited_for, "peers"),
     in_silence(mutants.frozen_unheard, "frontend"),
     in_farewells(mutants.drains_are_not_confirmed),
-    *in_soak(in_silence(mutants.frozen_rows_wait_alone, "worker")),
+    *in_soak(
+        in_silence(mutants.frozen_rows_wait_alone, "worker"),
+        in_silence(mutants.unheard_workers_are_not_told, "worker"),
+        in_silence(mutants.doubt_stays, "worker"),
+    ),
     *in_soak(in_silence(mutants.frozen_for_ever, "peers"), in_silence(mutants.moved_unheard, "frontend")),
 ]
 

@@ -13,6 +13,7 @@ from frontend_svc.links.worker_process import Holders, WorkerProcess, find_holde
 from frontend_svc.requests.sessions.session import Session
 from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.handoff.patience import Patience
+from scheduler_svc.core.liveness.judgement import Liveness
 from scheduler_svc.core.liveness.settlement import Settlement
 from worker_svc.links.scheduler_link import SchedulerLink
 from worker_svc.steps.handoff_coordinator import HandoffCoordinator
@@ -67,6 +68,16 @@ def tails_are_not_remembered(patch: Patch) -> None:
         take(source, news)
 
     patch.setattr(TransferSource, "take", forget_and_take)
+
+
+def unheard_workers_are_not_told(patch: Patch) -> None:
+    """H4: a worker that is not heard, and hears, waits for steps."""
+    patch.setattr(Liveness, "hears_nothing_of", lambda *given: False)
+
+
+def doubt_stays(patch: Patch) -> None:
+    """HO7: what a worker may not have heard to be its own waits for it."""
+    patch.setattr(Liveness, "_leave_in_doubt", lambda *given: None)
 
 
 def strangers_are_not_believed(patch: Patch) -> None:

@@ -248,6 +248,22 @@ async def test_a_silent_scheduler_is_left_for_another_of_the_list() -> None:
         assert_right(worker)
 
 
+async def test_a_worker_whose_scheduler_hears_nothing_of_it_goes_on_alone_and_dials() -> None:
+    """H4: it hears the scheduler itself."""
+    scheduler = Scheduler(5, "s5")
+    async with asyncio.timeout(60), serving(scheduler) as address, working(address) as worker:
+        await scheduler.hellos.get()
+        scheduler.start_request()
+        await worker.grow(1)
+        scheduler.leads = False
+        scheduler.messages.put_nowait(scheduler_pb2.AttachWorkerResponse(hears_nothing=True))
+        await worker.grow(20)
+        assert worker.steps.is_alone
+        scheduler.leads = True
+        assert (await scheduler.hellos.get()).snapshot.scheduler_instance == "s5"
+        assert_right(worker)
+
+
 async def test_a_scheduler_that_says_what_is_no_message_is_left_and_dialled_again() -> None:
     """The worker lives, as its requests do."""
     hellos: asyncio.Queue[bytes] = asyncio.Queue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from scheduler_svc.core.handoff.handoff import AnyHandoff
@@ -24,6 +25,8 @@ class HandoffEnds:
     """Leg by slot."""
     committed: dict[int, int] = field(default_factory=dict)
     """Leg by slot."""
+    said: dict[int, int] = field(default_factory=dict)
+    """By slot: the number of the step that has said last that its request goes on here (committed, thawed)."""
     broken: list[tuple[AnyHandoff, str]] = field(default_factory=list)
     """A step has been made with which these cannot go on, and why: whoever made it ends them."""
 
@@ -39,6 +42,16 @@ class HandoffEnds:
         """A hand-off is under way here, or the worker has not heard how one has ended."""
         return bool(self.exports or self.imports or self.has_orders)
 
+    def note(self, slots: Iterable[int], step_id: int) -> None:
+        """A step says that the requests of these slots go on here."""
+        for slot in slots:
+            self.said[slot] = step_id
+
+    def unheard(self, oldest: int) -> set[int]:
+        """Slots whose requests go on here, and of which the worker may not have heard that. oldest: number of the
+        first step that it has not reported."""
+        return {*self.committed, *self.thawed, *(slot for slot, step in self.said.items() if step >= oldest)}
+
     def break_export(self, slot: int, reason: str) -> None:
         """The slot loses its blocks, or gets some, with the step that is being made."""
         handoff = self.exports.get(slot)
@@ -49,6 +62,7 @@ class HandoffEnds:
         """The slot has ended: the worker is told that, and nothing else of it."""
         self.thawed.pop(slot, None)
         self.committed.pop(slot, None)
+        self.said.pop(slot, None)
         if slot in self.kept:
             self.kept.remove(slot)
 

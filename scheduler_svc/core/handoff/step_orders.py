@@ -32,6 +32,7 @@ def go_on(worker: Worker, step: StepDecision) -> None:
     orders.thawed, orders.kept_slots = list(ends.thawed.items()), ends.kept
     for slot in ends.thawed:
         worker.table.thaw(slot)
+    ends.note(ends.thawed, step.step_id)
     ends.thawed, ends.kept = {}, []
 
 
@@ -84,6 +85,7 @@ def _follow(worker: Worker, step: StepDecision) -> None:
 def _take_over(worker: Worker, step: StepDecision, *, is_enabled: bool) -> None:
     ends = worker.handoffs
     if ends.committed:
+        ends.note(ends.committed, step.step_id)
         _orders(step).committed, ends.committed = list(ends.committed.items()), {}
     for handoff in ends.arriving:
         start = start_import(handoff, step, is_enabled=is_enabled)

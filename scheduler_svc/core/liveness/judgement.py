@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from scheduler_svc.core.cluster.frontends import Frontends
@@ -181,6 +181,8 @@ class Liveness:
                 self._relieve(worker)
             if self.is_unheard(worker, now) and self._is_unheard_by_frontends(worker, now):
                 self._leave_silent(worker)
+            elif worker.handoffs.said or worker.handoffs.has_orders:
+                self._leave_in_doubt(worker, now)
 
     def is_unheard(self, worker: Worker, now: float) -> bool:
         """The scheduler has not heard the worker for as long as counts as silence."""
@@ -269,12 +271,33 @@ class Liveness:
             if worker.attached:
                 self.closing.append(name)
 
+    def _leave_in_doubt(self, worker: Worker, now: float) -> None:
+        """Moves requests of a worker that is not heard, and may not have heard that they go on there: it does not run
+        them alone (HO7)."""
+        is_away = not worker.attached and now - worker.detached_at >= FRONTENDS_KNOW_S
+        if not is_away and not self.is_unheard(worker, now):
+            return
+        oldest = worker.records[0].step_id if worker.records else worker.next_step_id
+        slots = worker.handoffs.unheard(oldest)
+        name = worker.info.worker_id
+        reason = f"worker {name} may not have heard that it has it"
+        moved = self._move(worker, reason, LossCause.MOVED, only=slots) if slots else 0
+        if moved:
+            self.news.append(
+                f"{moved} requests of worker {name} move: it may not have heard that it has them"
+            )
+
     def _move(
-        self, worker: Worker, reason: str, cause: LossCause, suspects: frozenset[int] = frozenset()
+        self,
+        worker: Worker,
+        reason: str,
+        cause: LossCause,
+        suspects: frozenset[int] = frozenset(),
+        only: Collection[int] | None = None,
     ) -> int:
         """Takes requests back, the oldest first, as far as others have room for them; returns how many. What has output
         moves within its identity only (I9). `suspects`: slots of those that are lost as by a crash; who is suspected
-        already needs no room any more."""
+        already needs no room any more. `only`: slots of those that may move; None: all."""
         others = [
             other
             for other in self._workers.values()
@@ -282,6 +305,8 @@ class Liveness:
         ]
         rooms, table, moved = Rooms(others, self._config.watermark_blocks_per_seq), worker.table, 0
         for request in sorted(worker.requests(), key=lambda request: request.order):
+            if only is not None and request.slot not in only:
+                continue
             num_tokens = int(table.num_prompt[request.slot] + table.num_output[request.slot])
             origin = worker.info.identity if table.num_output[request.slot] else None
             is_suspect = request.slot in suspects

@@ -253,6 +253,25 @@ def test_requests_of_a_silent_worker_stay_while_a_frontend_hears_it() -> None:
     assert set(losses(scheduler)) == {"x", "y"}
 
 
+def test_a_worker_that_is_heard_by_a_frontend_alone_is_told_so() -> None:
+    """H4: it would wait for steps. A worker without requests, or that nobody hears, is not told."""
+    scheduler = make_scheduler(A, B)
+    scheduler.workers["b"].draining = True
+    run_on_a(scheduler, "x")
+    a, b = scheduler.workers["a"], scheduler.workers["b"]
+    for now in (1.6, 2.1):
+        scheduler.frontends.heard("f", now)
+        scheduler.tick(now)
+        told = [worker for worker in (a, b) if scheduler.liveness.hears_nothing_of(worker, now)]
+        assert told == ([a] if now > 2 else [])
+    scheduler.reach_worker("f", A, WorkerReach.SILENT, 2.1)
+    assert not scheduler.liveness.hears_nothing_of(a, 2.1)
+    scheduler.reach_worker("f", A, WorkerReach.HEARD, 2.1)
+    assert scheduler.liveness.hears_nothing_of(a, 2.1)
+    hear(scheduler, 2.2, A)
+    assert not scheduler.liveness.hears_nothing_of(a, 2.2)
+
+
 def test_requests_of_a_silent_worker_stay_where_nobody_else_has_room() -> None:
     """E6: waiting costs less than to wait in a queue. What has room moves, the oldest first."""
     scheduler = make_scheduler(A, max_num_seqs=3, watermark_blocks_per_seq=0)

@@ -58,16 +58,6 @@ class Standing:
 
 
 @dataclass
-class Tail:
-    """The last message of a hand-off, which says all that was not said before."""
-
-    at: float
-    """In seconds."""
-    is_committed: bool = False
-    """The request went on at its target."""
-
-
-@dataclass
 class Ledger:
     """What is known of all attempts of a ring."""
 
@@ -78,8 +68,6 @@ class Ledger:
     """The highest leg that has run."""
     frozen: dict[Attempt, Standing] = field(default_factory=dict)
     """How it stood when it was frozen last."""
-    tails: dict[str, Tail] = field(default_factory=dict)
-    """By request id: the one that was made last."""
     is_strict: bool = False
     """Nothing keeps anybody from hearing of anything: legs run one after the other."""
 
@@ -196,8 +184,6 @@ class HandoffWatch:
         if ref is None or ref.attempt != attempt:
             return
         self._ledger.counts["committed"] += 1
-        if tail := self._ledger.tails.get(ref.request_id):
-            tail.is_committed = True
         _, old = self._legs.get(slot, (attempt, 0))
         self._say(leg >= old, f"slot {slot} is committed with leg {leg}, and came with {old} (HO2)")
         self._legs[slot] = attempt, leg

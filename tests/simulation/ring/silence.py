@@ -7,7 +7,6 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.ring.clock import current_process
-from tests.simulation.ring.handoff_watch import Tail
 from tests.simulation.ring.request import RingRequest
 from tests.simulation.ring.rules import note
 from tests.simulation.ring.setup import Fault, Planned, Plot, RingSetup
@@ -27,8 +26,6 @@ PATHS = {
 }
 """Kinds of paths, each with the longest time in seconds for which a stream may stand still when it is silent: between
 two workers, a frontend and the scheduler, a worker and the scheduler, a frontend and a worker."""
-NOTICED_S = 2.0
-"""A worker that does not hear its scheduler makes no tail any more after so long (H2, A8)."""
 ORDERS_PER_S = (5.0, 20.0)
 MOST_IMPORT_S = 8.5
 """Longest time for which a worker may try to read from another: to reach it, to notice its silence, and some to
@@ -99,7 +96,6 @@ def tail_watched(source: Any, export: Any, num_state_bytes: int) -> Any:
     """As `TransferSource._tail`, and notes that it is made."""
     node = current_process().node
     node.watch.tail_made(export.slot, export.ref.attempt)
-    node.ring.handoffs.tails[export.ref.request_id] = Tail(node.world.now)
     return _TAIL(source, export, num_state_bytes)
 
 
@@ -137,17 +133,6 @@ def hello_watched(*given: Any, **named: Any) -> Any:
 
 def stands_too_long(plot: Plot, client: Client) -> str:
     """The finding that a stream has stood still for longer than the plot allows; empty: it has not."""
-    if not plot.most_gap_s or client.gap_s <= plot.most_gap_s or _was_in_doubt(plot, client):
+    if not plot.most_gap_s or client.gap_s <= plot.most_gap_s:
         return ""
     return f"{client}: stood still for {client.gap_s:.2f} s, of {plot.most_gap_s:.2f} at most"
-
-
-def _was_in_doubt(plot: Plot, client: Client) -> bool:
-    """A worker does not hear the scheduler, the tail was made, and no worker has heard of a commit: neither end can
-    know whose the request is, and both wait for a scheduler (HO7)."""
-    silent = next(fault for fault in plot.faults if fault.kind != "hand_over")
-    tail = client.ring.handoffs.tails.get(client.request.request_id)
-    if plot.most_gap_s != PATHS["worker"] or tail is None or tail.is_committed:
-        return False
-    stood_since = client.gap_ended_at - client.gap_s
-    return abs(tail.at - silent.at) < NOTICED_S and abs(tail.at - stood_since) < NOTICED_S
