@@ -113,6 +113,7 @@ class WorkerLinks:
 
     def _open(self, worker: Worker) -> None:
         process = self._processes.setdefault(worker.instance, WorkerProcess(worker))
+        was_heard = process.reach is WorkerReach.HEARD
         process.worker, process.reach = worker, WorkerReach.HEARD
         link = WorkerLink(
             process,
@@ -127,6 +128,8 @@ class WorkerLinks:
         )
         task = asyncio.create_task(link.run())
         self._links[worker.instance] = link
+        if not was_heard:  # the scheduler would keep requests from it for good
+            self._on_reach(link)
         self._tasks[worker.instance] = task
         task.add_done_callback(lambda done: self._link_ended(link, done))
 

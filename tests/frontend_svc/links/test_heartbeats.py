@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from frontend_svc.links.worker_link import WorkerLink
 from frontend_svc.links.worker_links import WorkerLinks
 from frontend_svc.requests.sessions.session import Session
 from frontend_svc.server import Frontend
@@ -94,6 +95,62 @@ async def test_a_stream_that_stays_silent_is_dialled_anew_and_loses_nothing(
     cluster.worker.emit(Row(session.attempt, 2, [7]))
     await until(lambda: len(session.output) == 3)
     assert session.attempt == 1
+
+
+def the_link(frontend: Frontend) -> WorkerLink:
+    """The only link to a worker."""
+    [link] = frontend.workers._links.values()
+    return link
+
+
+async def opened(frontend: Frontend) -> None:
+    """Waits until the only worker's stream is open."""
+    await until(lambda: len(frontend.workers._links) == 1 and the_link(frontend).is_open)
+
+
+@pytest.mark.parametrize("reach", [WorkerReach.REFUSED, WorkerReach.SILENT])
+async def test_a_process_that_is_listed_again_is_reported_as_heard(
+    frontend: Frontend, cluster: Cluster, reach: WorkerReach
+) -> None:
+    """E10: the scheduler still has the last word about it, of a link that has ended since, and would send no request of
+    ours there."""
+    await opened(frontend)
+    if reach is WorkerReach.REFUSED:
+        await cluster.worker.server.grpc.stop(0)
+    else:
+        cluster.worker.is_stopped = True
+    assert await reach_of(cluster) is reach
+    cluster.scheduler.send(workers=scheduler_pb2.WorkerDirectory())
+    await until(lambda: not frontend.directory.models)
+    for link in frontend.workers._links.values():
+        link._given_up.set()
+    await until(lambda: not frontend.workers._links)
+    if reach is WorkerReach.REFUSED:
+        instance, cluster.worker = cluster.worker.instance, ScriptedWorker()
+        cluster.worker.instance = instance
+        cluster.worker_port = await cluster.worker.server.start("127.0.0.1:0")
+    cluster.worker.is_stopped = False
+    cluster.scheduler.send(workers=scheduler_pb2.WorkerDirectory(workers=[cluster.entry()]))
+    assert await asyncio.wait_for(reach_of(cluster), 5) is WorkerReach.HEARD
+    await opened(frontend)
+
+
+async def test_a_link_that_a_bug_has_ended_is_reported_as_heard(
+    frontend: Frontend, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E10: the next link to a silent worker begins as one that is heard."""
+    await opened(frontend)
+    cluster.worker.is_stopped = True
+    assert await reach_of(cluster) is WorkerReach.SILENT
+
+    def fail(now: float) -> bool:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(the_link(frontend)._silence, "is_silent", fail)
+    await until(lambda: not frontend.workers._links)
+    cluster.worker.is_stopped = False
+    assert await asyncio.wait_for(reach_of(cluster), 5) is WorkerReach.HEARD
+    await opened(frontend)
 
 
 async def test_a_worker_that_nobody_listens_for_is_reported_at_once(
