@@ -87,9 +87,12 @@ class HandoffWaits:
     def _end(self, wait: Wait) -> None:
         """The other end does not have it: it is ours."""
         request, worker = wait.request, wait.worker
-        if self._workers.get(worker.info.worker_id) is not worker or worker.is_arriving:
+        current = self._workers.get(worker.info.worker_id)
+        if current is not None and current.is_arriving:
             return  # it is being adopted once more, and is looked at then
         del self.by_key[request.key]
+        if current is not worker:
+            return  # it has gone, or has said hello without the request
         if self._register.requests.get(request.key) is not request or not worker.table.holds(request):
             return
         assert request.slot is not None

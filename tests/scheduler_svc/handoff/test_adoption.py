@@ -121,6 +121,29 @@ def test_an_end_that_is_known_to_be_gone_is_not_waited_for(slot: dict[str, Any],
     assert owner(pair) == name
 
 
+@pytest.mark.parametrize("how", ["gone", "empty hello", "successor"])
+@pytest.mark.parametrize("slot", [FROZEN, IMPORTED])
+def test_a_wait_ends_when_the_waiting_end_no_longer_has_the_request(slot: dict[str, Any], how: str) -> None:
+    """HO9: nothing is kept of it."""
+    name, process = (A, PA) if slot is FROZEN else (B, PB)
+    pair = new()
+    core = pair.core
+    hello(pair, name, slot_of(**slot))
+    core.attach_frontend("f", [("r", 1)], [], 0.0)
+    assert key_of("r") in core.handoffs.waits.by_key
+    core.detach_worker(name, 1.0)
+    if how == "gone":
+        core.worker_ended(process, Exit(WorkerExit.CRASHED, "signal 11", 1.0), 1.0)
+        assert name not in core.workers
+    elif how == "empty hello":
+        hello(pair, name, instance="s2")
+    else:
+        pair.attach(name, instance="another")
+    core.tick(30.0)
+    core.check_integrity()
+    assert not core.handoffs.waits.by_key and not core.requests
+
+
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_what_has_come_is_committed_under_a_leg_above_all_that_were_told(is_gone: bool) -> None:
     """HO2, HO9: its source may have been let go on, and be gone: the frontend has heard a higher leg than it came
