@@ -123,7 +123,7 @@ class ModelDirectory:
             name = self._served_model_name
         if name in self._known:
             return self._known[name]
-        if not models:
+        if not models or not (name or self._models):
             raise UnavailableError("no worker is attached" + (f" for the model {name!r}" if name else ""))
         served = ", ".join(sorted({*models, *self._further_names}))
         if not name:

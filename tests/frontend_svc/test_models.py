@@ -56,6 +56,17 @@ def test_without_a_worker_ever_nothing_is_known() -> None:
             directory_of().resolve(name)
 
 
+def test_no_name_means_no_model_when_several_have_lost_their_workers() -> None:
+    """F6: none is served, so that there is none to be named."""
+    directory = directory_of(WORKER, replace(WORKER, model="other"))
+    directory.replace([])
+    with pytest.raises(UnavailableError, match="no worker is attached"):
+        directory.resolve("")
+    assert directory.resolve("other").name == "other"
+    with pytest.raises(UnknownModelError, match=r"'gpt'.*not served"):
+        directory.resolve("gpt")
+
+
 def test_workers_with_another_tokenizer_are_not_served(caplog: pytest.LogCaptureFixture) -> None:
     stranger = replace(WORKER, worker_id="s", instance="s", tokenizer_fingerprint="theirs")
     with caplog.at_level(logging.WARNING):
