@@ -269,7 +269,6 @@ class StepEngine:
         step, sampled, failed = self._in_flight.collect()
         executed, masks_s = self._clock(), self._masks.waited_s - waited_s
         report, outputs = self._core.commit(step, sampled, failed)
-        self._handoffs.finished(report.step_id)
         message = delta.build_report(report)
         done = self._clock()
         # A step that was launched ahead waited for the one before it, and has run since that was done.
@@ -285,6 +284,8 @@ class StepEngine:
         if is_own:
             self._wishes += report.draft_limits
         self._tell.on_result(StepResult(message, outputs, is_own))
+        # After the result: the scheduler hears of a request's end before a target does, which then reports a failure.
+        self._handoffs.finished(report.step_id)
         self.totals.add(message.timings, is_own=is_own)
         if self._core.drafting is not None:
             self._core.drafting.take_duration(step, done - times.started - times.masks_s - masks_s)

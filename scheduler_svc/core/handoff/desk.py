@@ -399,7 +399,9 @@ class HandoffDesk:
         for worker in self._workers.values():
             for handoff in list(worker.handoffs.imports.values()):
                 if self._patience.is_late(handoff, now):
-                    self.stop(handoff, "late", now)
+                    # Once the target is ready, an acknowledgement by the frontend may be all that is missing (HO20).
+                    waits_for_frontend = handoff.phase is Phase.READY and not handoff.is_heard
+                    self.stop(handoff, "frontend" if waits_for_frontend else "late", now)
 
     def leave_draining(self, worker: Worker, now: float) -> None:
         """A worker that drains takes nothing over: what is on its way there stays where it is."""

@@ -85,8 +85,13 @@ class PairTroubles:
 
     def forget_old(self, processes: Collection[Process], is_open: Collection[Pair], now: float) -> None:
         """Forgets pairs of which a process is gone, and those that nobody has tried for as long as they were left
-        out. `is_open`: pairs with a read under way."""
+        out; the operator is told of it. `is_open`: pairs with a read under way."""
         for pair, trouble in list(self._troubles.items()):
             is_idle = pair not in is_open and now >= trouble.until + trouble.pause_s
-            if is_idle or not (pair.source in processes and pair.target in processes):
+            gone = next((process for process in pair if process not in processes), None)
+            if is_idle or gone is not None:
                 del self._troubles[pair]
+                why = f"a process of worker {gone.worker_id} is gone" if gone else "nobody has tried since"
+                self.news.append(
+                    f"worker {pair.target.worker_id} may read from worker {pair.source.worker_id} again: {why}"
+                )

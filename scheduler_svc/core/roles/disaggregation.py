@@ -76,20 +76,21 @@ class Disaggregation:
         rows = rows[np.argsort(table.started_at[rows], kind="stable")]
         slots = self._rotation.next_of(source.info.worker_id, rows.tolist(), most)
         found = [request for slot in slots if (request := table.requests[slot]) is not None]
-        self._begin(source, self._movable(source, found, now), now)
+        if self._begin(source, self._movable(source, found, now), now):
+            self._rotation.has_begun(source.info.worker_id)
         return len(slots)
 
-    def _begin(self, source: Worker, requests: Iterable[Request], now: float) -> None:
-        """Begins as many hand-offs as may be."""
-        targets = self._choose(self._targets or {}, source)
+    def _begin(self, source: Worker, requests: Iterable[Request], now: float) -> bool:
+        """Begins as many hand-offs as may be. Returns whether it began one."""
+        targets, has_begun = self._choose(self._targets or {}, source), False
         if not targets:
-            return
+            return False
         room = self._config.max_handoffs_per_worker - len(source.handoffs.exports)
         for request in requests:
             target = targets.best_for(request, source, now, self._is_current)
             if target is None:
                 continue
-            self._rotation.has_begun(source.info.worker_id)
+            has_begun = True
             request.history.was_moved_by_role = True
             request.history.no_move_before = now + self._config.rebalance_pause_s
             self._desk.begin(request, source, target, now)
@@ -97,7 +98,8 @@ class Disaggregation:
             targets.took(target)
             room -= 1
             if not room:
-                return
+                break
+        return has_begun
 
     def _movable(self, source: Worker, requests: Iterable[Request], now: float) -> list[Request]:
         """Requests of these that decode at `source` and were not moved lately, the oldest first."""

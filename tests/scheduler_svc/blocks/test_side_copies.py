@@ -63,7 +63,10 @@ def schedule(scheduler: Scheduler) -> StepDecision:
 
 def end_fence(scheduler: Scheduler, step: StepDecision, *, failed: bool = False) -> None:
     assert step.fence is not None
+    scheduler.standings.refresh()
     scheduler.fence_ended(WORKER, step.fence.fence_id, failed=failed)
+    scheduler.standings.refresh()
+    assert scheduler.standings.is_true(WORKER), "placement knows the room that the copies have left"
     scheduler.check_integrity()
 
 

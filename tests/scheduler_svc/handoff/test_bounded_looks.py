@@ -88,3 +88,29 @@ def test_a_place_that_is_taken_counts_at_once() -> None:
         found.took(target)
         order.append(target.info.worker_id)
     assert order == ["b", "c", "b", "c"]
+
+
+def test_prompts_that_are_handed_over_do_not_end_the_turn_of_older_rows() -> None:
+    """HO22: 40 rows decode at a source, the first 33 have to stay, and new prompts go all the time."""
+    ring = Pair(attach=False, max_num_seqs=256, max_num_batched_tokens=4096, max_handoffs_per_worker=8)
+    ring.fields |= {"num_slots": 128, "num_blocks": 512, "max_num_batched_tokens": 4096}
+    source = ring.attach("source", role=WorkerRole.PREFILL)
+    core, old = ring.core, [make_request(f"old{number}", 8, max_tokens=1000) for number in range(40)]
+    for request in old:
+        core.submit(request, 0.0)
+    ring.step("source")
+    ring.step("source")
+    for number, request in enumerate(old):
+        request.history.no_handoff_before = 1e9 if number <= MAX_LOOKED_AT else 0.0
+    ring.attach("target", role=WorkerRole.DECODE)
+    roles, moved = core.policies.disaggregation, set[str]()
+    for number in range(2):
+        new = make_request(f"new{number}", 8, max_tokens=1000)
+        core.submit(new, 1.0)
+        ring.step("source", 1.0)
+        roles.look_at(source, [new], 1.0)
+        roles.look(1.0)
+        for handoff in list(source.handoffs.exports.values()):
+            moved.add(handoff.request.key.request_id)
+            core.handoffs.stop(handoff, "stopped", 1.0)
+    assert {"old33", "old39"} <= moved

@@ -31,6 +31,18 @@ def begun(num_steps: int = 4) -> tuple[Pair, Handoff]:
     return pair, pair.begin(request)
 
 
+def test_placement_knows_the_room_that_a_failed_one_leaves() -> None:
+    """HO8, Q9: though nothing else has changed at the target."""
+    pair, handoff = begun()
+    standings = pair.core.standings
+    standings.refresh()
+    before = standings.load[standings.index_of[B]], standings.room[standings.index_of[B]]
+    pair.core.handoffs.failed(B, handoff.target_slot, handoff.transfer, 1.0)
+    standings.refresh()
+    after = standings.load[standings.index_of[B]], standings.room[standings.index_of[B]]
+    assert standings.is_true(B) and after != before
+
+
 @pytest.mark.parametrize("is_frozen", [False, True])
 @pytest.mark.parametrize("how", STOPS)
 def test_it_goes_on_at_the_source(how: str, is_frozen: bool) -> None:

@@ -148,8 +148,12 @@ def test_a_pause_has_a_bound_and_is_forgotten() -> None:
     troubles.forget_old(both, {PAIR}, now + MOST_S)
     troubles.forget_old(both, (), now + MOST_S - 1)
     assert troubles.has_any
+    troubles.news.clear()
     troubles.forget_old(both, (), now + MOST_S)
     assert not troubles.has_any
+    assert troubles.news == ["worker w1 may read from worker w0 again: nobody has tried since"]
     troubles.failed(PAIR, "no", now)
+    troubles.news.clear()
     troubles.forget_old({W0}, {PAIR}, now)
     assert not troubles.has_any, "a pair is left out of which a process is gone"
+    assert troubles.news == ["worker w1 may read from worker w0 again: a process of worker w1 is gone"]

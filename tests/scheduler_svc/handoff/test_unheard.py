@@ -66,3 +66,23 @@ def test_it_is_frozen_when_its_frontend_has_acknowledged_the_word() -> None:
     assert not core.handoffs.heard(instance, 1)
     assert core.handoffs.heard(instance, 2) and not core.handoffs.heard(instance, 2)
     assert pair.orders(A).frozen_slots == [handoff.source_slot]
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_a_frontend_that_acknowledges_nothing_is_no_failure_of_the_pair(is_ready: bool) -> None:
+    """HO18, HO20, HO21: the target is ready in time, and the request is not frozen for want of its frontend's word."""
+    pair, request = running(acknowledges=True)
+    instance, core = request.key.frontend_instance, pair.core
+    handoff = pair.begin(request)
+    if is_ready:
+        core.handoffs.ready(B, handoff.target_slot, handoff.transfer, 1.0)
+    core.frontends.heard(instance, 60.0)
+    core.tick(60.0)
+    assert not handoff.is_over
+    core.frontends.heard(instance, 61.0)
+    core.tick(61.0)
+    assert handoff.is_over and bool(core.handoffs.pairs.left_out()) is not is_ready
+    assert core.handoffs.counts.failed["frontend" if is_ready else "late"] == 1
+    assert (request.history.no_handoff_before > 61.0) is is_ready, (
+        "by the frontend's fault it stays for a while"
+    )

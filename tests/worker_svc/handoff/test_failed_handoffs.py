@@ -20,7 +20,7 @@ from worker_svc.links.delta import build_snapshot
 from worker_svc.runner.sim.model import SimRunner, continuation
 from worker_svc.steps.items import LinkClosed, LinkMark
 from worker_svc.transfer.control.gate import Gate
-from worker_svc.transfer.control.news import ImportGranted
+from worker_svc.transfer.control.news import ExportOver, ImportGranted, News
 from worker_svc.transfer.errors import TransferError
 
 EXPECTED = continuation(PROMPT, 40, 100)
@@ -253,6 +253,32 @@ def test_blocks_are_written_when_the_step_that_grants_them_has_run() -> None:
         b.engine.finish = finished  # type: ignore[method-assign]
         b.step(orders)
         assert taken == [False] and any(isinstance(news, ImportGranted) for news in b.news)
+
+    run(test)
+
+
+def test_the_end_of_a_request_is_reported_before_its_target_hears_of_it() -> None:
+    """HO21: the target then says that it has failed, and the scheduler would take that for a failure of the pair."""
+
+    async def test(a: End, b: End) -> None:
+        a.add(asked(3).message(0))
+        a.start(0, BLOCKS, len(PROMPT))
+        b.add(asked(3).coming(1, 1, 1, a))
+        b.give(1, BLOCKS)
+        a.export(0, 1, b)
+        was_reported, take = list[bool](), a.transfers.take
+
+        def noted(news: News) -> None:
+            if isinstance(news, ExportOver):
+                was_reported.append(any(output.finished for output in a.results[-1].outputs))
+            take(news)
+
+        a.transfers.take = noted  # type: ignore[method-assign]
+        await b.until("import_ready")
+        while a.core.table.status[0] != SlotStatus.ENDED:
+            a.step()
+        assert was_reported == [True]
+        assert "ended" in (await b.until("import_ended")).error.message
 
     run(test)
 
