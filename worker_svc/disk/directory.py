@@ -33,6 +33,8 @@ MAX_TEMPORARY_AGE_S = 600.0
 """A file that is being written for longer was left behind by a process that has ended."""
 TOUCH_S = 60.0
 """How often a use of a segment is noted on the disk."""
+MOST_WRONG = 1 << 16
+"""Names of wrong contents that are remembered, the latest."""
 MOST_FAILED = 3
 """Segments in a row that cannot be read: it is the disk that fails."""
 U8 = NDArray[np.uint8]
@@ -87,8 +89,12 @@ class SegmentDirectory:
         self._places: dict[tuple[int, bytes], _Segment] = {}
         self._lock = threading.Lock()
         self._left_out = LeftOut()
-        self._num_failed_in_row = 0
-        """Segments that could not be read since one could."""
+        self._failed_in_row = set[str]()
+        """Names of the segments that could not be read since one could."""
+        self._wrong: dict[bytes, None] = {}
+        """Contents that have turned out to be wrong, in the order of the news. Only who writes asks for it."""
+        self._is_to_clear = False
+        """What is not open was there before a reset, and is not deleted yet."""
 
     @property
     def num_left_out(self) -> int:
@@ -109,16 +115,15 @@ class SegmentDirectory:
 
     # -- looking --
 
-    def look(self) -> Changes:
+    def look(self, changes: Changes | None = None) -> Changes:
         """Takes notice of what others have written and deleted, and of files that are left behind. OSError as the
-        directory has it: an entry that cannot be used is left out (DT11)."""
-        changes, seen, now = Changes(), set(), time.monotonic()
-        try:
-            with os.scandir(self.path) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
-        except FileNotFoundError:
-            entries = []
-        for entry in entries:
+        directory has it: an entry that cannot be used is left out (DT11). changes: where they go, as those do that
+        were made before an error; a new one without it."""
+        changes = Changes() if changes is None else changes
+        if self._is_to_clear:
+            self._clear_rest(changes)
+        seen, now = set[str](), time.monotonic()
+        for entry in self._entries():
             name = entry.name
             if name.endswith(TEMPORARY):
                 self._clear_temporary(Path(entry.path))
@@ -133,6 +138,13 @@ class SegmentDirectory:
         for name in gone:
             self._close(name, changes)
         return changes
+
+    def _entries(self) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self.path) as found:
+                return sorted(found, key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return []
 
     def _meet(self, path: Path, changes: Changes) -> None:
         """An entry is new, or was left out for long enough."""
@@ -158,7 +170,10 @@ class SegmentDirectory:
                 raise
             self._leave_out(path, repr(error), changes)
         else:
-            self._take(_Segment(path, index), changes)
+            if self._wrong and not self._wrong.keys().isdisjoint(index.records):
+                self._delete(path, changes)
+            else:
+                self._take(_Segment(path, index), changes)
 
     def _leave_out(self, path: Path, reason: str, changes: Changes, *, is_wrong: bool = False) -> None:
         """Nothing is read from an entry for a time. is_wrong: it is to be deleted then."""
@@ -166,12 +181,21 @@ class SegmentDirectory:
             is_news = self._left_out.add(path.name, time.monotonic(), is_wrong=is_wrong)
         if is_news:
             what = "cannot be deleted, others may read from it" if is_wrong else "cannot be used"
-            logger.warning("%s %s; it is left out, and tried again from time to time: %s", path, what, reason)
+            _log_left_out(path, what, reason)
         self._close(path.name, changes)
+
+    def _leave_out_unread(self, place: _Segment, content: bytes, reason: str, changes: Changes) -> None:
+        """Nothing is read from a segment for a time, for one of its contents cannot be read."""
+        name = place.path.name
+        with self._lock:
+            is_news = self._left_out.add_unread(name, time.monotonic(), content, place.index.records)
+        if is_news:
+            _log_left_out(place.path, "cannot be used", reason)
+        self._close(name, changes)
 
     def _take(self, new: _Segment, changes: Changes) -> None:
         with self._lock:
-            if self._left_out.forget(new.path.name):
+            if self._left_out.take(new.path.name):
                 logger.info("%s can be used again", new.path)
             self._segments[new.path.name] = new
             group = new.index.group
@@ -206,24 +230,39 @@ class SegmentDirectory:
 
     # -- reading --
 
-    def read(self, group: int, names: Sequence[bytes], into: U8) -> ReadResult:
-        """Reads blocks of a group into `[n, bytes]`. OSError where the process has no room for it."""
-        is_read, changes, trouble = np.zeros(len(names), np.bool_), Changes(), ""
+    def read(
+        self,
+        group: int,
+        names: Sequence[bytes],
+        into: U8,
+        changes: Changes | None = None,
+        *,
+        is_use: bool = True,
+    ) -> ReadResult:
+        """Reads blocks of a group into `[n, bytes]`. OSError where the process has no room for it. changes: as in
+        `look`. is_use: what is read counts as used (DT8)."""
+        is_read, trouble = np.zeros(len(names), np.bool_), ""
+        changes = Changes() if changes is None else changes
         for place, found in self._find(group, names):
+            done: list[bytes] = []
             try:
-                self._read_of(place, found, names, into, is_read, changes)
+                self._read_of(place, found, names, into, is_read, changes, done)
             except FileNotFoundError:
                 self._close(place.path.name, changes)
                 continue
             except (OSError, SegmentError) as error:
                 if is_of_process(error):
                     raise
-                self._leave_out(place.path, repr(error), changes)
-                self._num_failed_in_row += 1
-                if self._num_failed_in_row >= MOST_FAILED:
+                content = names[found[min(len(done), len(found) - 1)].number]
+                self._leave_out_unread(place, content, repr(error), changes)
+                self._failed_in_row.add(place.path.name)
+                if len(self._failed_in_row) >= MOST_FAILED:
                     trouble = repr(error)
                 continue
-            self._num_failed_in_row = 0
+            self._failed_in_row.clear()
+            self._has_read(place, done)
+            if is_use:
+                self._touch(place)
         return ReadResult(is_read, changes, trouble)
 
     def _find(self, group: int, names: Sequence[bytes]) -> list[tuple[_Segment, list[_Found]]]:
@@ -247,19 +286,27 @@ class SegmentDirectory:
         into: U8,
         is_read: NDArray[np.bool_],
         changes: Changes,
+        done: list[bytes],
     ) -> None:
+        """done: names of those that the disk has read, whatever they hold."""
         file = segment.open_file(place.path)
         try:
             for number, record in found:
                 name = names[number]
                 is_right = segment.read_record(file, name, record, into[number].data)
                 is_read[number] = is_right
+                done.append(name)
                 if not is_right:
                     logger.warning("a block in %s is damaged; it is computed anew", place.path)
                     self._drop(place, name, changes)
         finally:
             os.close(file)
-        self._touch(place)
+
+    def _has_read(self, place: _Segment, contents: list[bytes]) -> None:
+        with self._lock:
+            is_news = self._left_out.has_read(place.path.name, contents)
+        if is_news:
+            logger.info("%s can be used again", place.path)
 
     def _drop(self, place: _Segment, name: bytes, changes: Changes) -> None:
         with self._lock:
@@ -275,23 +322,40 @@ class SegmentDirectory:
             with suppress(OSError):
                 os.utime(place.path)
 
-    def drop(self, names: Sequence[bytes]) -> Changes:
-        """Contents that are wrong, in all groups: the segments that have any are deleted, for all who share them."""
-        changes, wrong = Changes(), set(names)
+    def drop(self, names: Sequence[bytes], changes: Changes | None = None) -> Changes:
+        """Contents that are wrong, in all groups: the segments that have any are deleted, for all who share them, as
+        are those that turn out later to have any. changes: as in `look`."""
+        changes, wrong = Changes() if changes is None else changes, set(names)
+        for name in names:
+            self._wrong.pop(name, None)
+            self._wrong[name] = None
+        while len(self._wrong) > MOST_WRONG:
+            del self._wrong[next(iter(self._wrong))]
         with self._lock:
-            found = [each.path for each in self._segments.values() if wrong & each.index.records.keys()]
-        for path in found:
-            self._delete(path, changes)
+            found = [at for at, each in self._segments.items() if wrong & each.index.records.keys()]
+            found += self._left_out.holders(wrong)
+        for at in found:
+            self._delete(self.path / at, changes)
         return changes
 
-    def clear(self) -> Changes:
-        """Deletes all segments of the fingerprint, for all who share them."""
-        changes = Changes()
+    def clear(self, changes: Changes | None = None) -> Changes:
+        """Deletes all segments of the fingerprint, for all who share them. OSError as the directory has it: then the
+        next look deletes what is not open, and finds nothing before that. changes: as in `look`."""
+        changes = Changes() if changes is None else changes
+        self._is_to_clear = True
         with self._lock:
             found = [each.path for each in self._segments.values()]
         for path in found:
             self._delete(path, changes)
+        self._clear_rest(changes)
         return changes
+
+    def _clear_rest(self, changes: Changes) -> None:
+        """Deletes segments that are not open: they are left out, or have not been looked at."""
+        for entry in self._entries():
+            if entry.name.endswith(SUFFIX) and entry.name not in self._segments and _is_file(entry):
+                self._delete(Path(entry.path), changes)
+        self._is_to_clear = False
 
     def _delete(self, path: Path, changes: Changes) -> None:
         """One that cannot be deleted is left out here, and the deletion tried again."""
@@ -306,9 +370,10 @@ class SegmentDirectory:
 
     # -- writing --
 
-    def write(self, group: int, payloads: Sequence[Payload]) -> Changes:
-        """Writes a segment, and makes room for it. OSError as the disk has it: then nothing is left of it."""
-        changes = Changes()
+    def write(self, group: int, payloads: Sequence[Payload], changes: Changes | None = None) -> Changes:
+        """Writes a segment, and makes room for it. OSError as the disk has it: then nothing is left of it. changes: as
+        in `look`."""
+        changes = Changes() if changes is None else changes
         size = sum(len(payload.content) + 64 for payload in payloads) + segment.HEADER_BYTES
         self.make_room(size, changes)
         name = f"{group}-{uuid.uuid4().hex}"
@@ -357,3 +422,14 @@ class SegmentDirectory:
         if num_stuck and self.num_bytes + num_bytes > self.max_bytes:
             reason = f"{self.num_bytes} bytes of {num_stuck} files cannot be deleted to make room"
             raise OSError(errno.EDQUOT, reason, str(self._root))
+
+
+def _log_left_out(path: Path, what: str, reason: str) -> None:
+    logger.warning("%s %s; it is left out, and tried again from time to time: %s", path, what, reason)
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself
+        return False

@@ -263,21 +263,23 @@ class DiskTier:
             finally:
                 job.has_read.set()
 
-    def _read_group(self, read: Read) -> None:
+    def _read_group(self, read: Read, *, is_use: bool = True) -> None:
+        changes = Changes()
         try:
-            is_read, changes, trouble = self._directory.read(read.group, read.names, read.into)
+            found = self._directory.read(read.group, read.names, read.into, changes, is_use=is_use)
         except Exception as error:
             if not isinstance(error, OSError):  # a bug costs the loads that it meets, not the thread
                 FAILURES.add("disk-reader", error)
             self._reading_failed(repr(error))
             return
-        read.is_read[:] = is_read
-        if is_read.any():
+        finally:
+            if changes:
+                self._tell_changes(changes)
+        read.is_read[:] = found.is_read
+        if found.is_read.any():
             self._reading.succeed()
-        if changes:
-            self._tell_changes(changes)
-        if trouble:
-            self._reading_failed(trouble)
+        if found.trouble:
+            self._reading_failed(found.trouble)
 
     def _reading_failed(self, reason: str) -> None:
         if self._reading.fail(time.monotonic()):
@@ -302,7 +304,7 @@ class DiskTier:
                 continue
             into, begun = np.empty((len(names), self.sizes[group]), np.uint8), time.monotonic()
             read = Read(group, [], names, into, np.zeros(len(names), np.bool_))
-            self._read_group(read)
+            self._read_group(read, is_use=False)
             if read.is_read.all():
                 num_bytes, seconds = num_bytes + into.nbytes, seconds + time.monotonic() - begun
         self.pace.measured_anew(num_bytes, seconds)

@@ -29,7 +29,8 @@ MOST_STAGED_BYTES = 128 << 20
 """Blocks that wait to be written; more are not stored."""
 MOST_SEGMENT_BYTES = 16 << 20
 NODE = blake2b(platform.node().encode(), digest_size=6).hexdigest()
-Work = Callable[[], Changes]
+Work = Callable[[Changes], object]
+"""Adds what it changes to what it is given, before it raises, too."""
 
 
 class _Staged(NamedTuple):
@@ -87,17 +88,17 @@ class SegmentWriter:
         """Contents that are wrong: what has any of them is deleted, and none of them is written from now on."""
         with self._lock:
             self._wrong.update(names)
-        self._inbox.put(lambda: self._directory.drop(names))
+        self._inbox.put(lambda changes: self._directory.drop(names, changes))
 
     def clear(self) -> None:
         """All that is there is deleted, with what was put before."""
 
-        def work() -> Changes:
+        def work(changes: Changes) -> None:
             waiting = [payload for payloads in self._staged.values() for payload in payloads]
             with self._lock:
                 self._num_staged_bytes -= sum(len(payload.content) for payload in waiting)
             self._staged = {}
-            return self._directory.clear()
+            self._directory.clear(changes)
 
         self._inbox.put(work)
 
@@ -116,7 +117,7 @@ class SegmentWriter:
                 item = self._inbox.get(timeout=IDLE_S)
             except queue.Empty:
                 self._flush()
-                item = Changes  # nothing came
+                item = _nothing
             if item is None:
                 self._flush()
                 self._write_pace()
@@ -176,7 +177,9 @@ class SegmentWriter:
     def _write(self, group: int, payloads: Sequence[Payload]) -> None:
         by_name = {payload.name: payload for payload in payloads if payload.name not in self._wrong}
         fresh = [each for each in by_name.values() if (group, each.name) not in self._directory]
-        is_written = not fresh or self._try("written", lambda: self._directory.write(group, fresh))
+        is_written = not fresh or self._try(
+            "written", lambda changes: self._directory.write(group, fresh, changes)
+        )
         with self._lock:
             self._num_staged_bytes -= sum(len(payload.content) for payload in payloads)
         if is_written:
@@ -188,18 +191,20 @@ class SegmentWriter:
     def _try(self, what: str, work: Work, *, even_if_off: bool = False) -> bool:
         if self.breaker.is_off(_now()) and not even_if_off:
             return False
+        changes = Changes()
         try:
-            changes = work()
+            work(changes)
         except Exception as error:
             if not isinstance(error, OSError):  # a bug costs the work that it meets, not the thread
                 FAILURES.add(WRITER, error)
             if self.breaker.fail(_now()):
                 logger.error("the disk tier cannot be %s, nothing is stored for a while: %r", what, error)
             return False
-        if work is not Changes:
+        finally:
+            if changes:
+                self._on_changes(changes)
+        if work is not _nothing:
             self.breaker.succeed()
-        if changes:
-            self._on_changes(changes)
         return True
 
     # -- what computing costs here, so that the next process knows (DT7) --
@@ -225,6 +230,10 @@ class SegmentWriter:
             temporary.write_text(json.dumps({"token_us": round(token_us, 3)}))
             temporary.rename(path)
             self._saved_token_us = token_us
+
+
+def _nothing(changes: Changes) -> None:
+    """The work when none came."""
 
 
 def _now() -> float:

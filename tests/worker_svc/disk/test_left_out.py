@@ -7,9 +7,11 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.worker_svc.disk.running import NAMES as CONTENTS
@@ -17,7 +19,7 @@ from tests.worker_svc.disk.running import WAIT_S, Running
 from tests.worker_svc.disk.test_directory import NAMES, SIZES, content_of, files, opened, payloads, read
 from worker_svc.disk import directory as directories
 from worker_svc.disk import segment
-from worker_svc.disk.directory import SegmentDirectory
+from worker_svc.disk.directory import Changes, SegmentDirectory
 from worker_svc.disk.left_out import FIRST_S, MOST_S, LeftOut
 from worker_svc.disk.segment import Payload
 
@@ -193,6 +195,129 @@ def test_what_is_wrong_and_cannot_be_deleted_is_not_found_again(
     assert not files(tmp_path) and mine.num_left_out == 0
 
 
+@pytest.mark.parametrize("how", ["drop", "clear"])
+def test_what_goes_while_it_is_left_out_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, how: str
+) -> None:
+    """DT6, C7: what could not be read is deleted at once, for all who share it."""
+    mine = opened(tmp_path)
+    mine.write(0, payloads(NAMES[:2]))
+    with monkeypatch.context() as patch:
+        patch.setattr(segment, "read_record", _fail_with(errno.EIO))
+        assert read(mine, NAMES[1:2]) == [None] and mine.num_left_out == 1
+    mine.drop(NAMES[:1]) if how == "drop" else mine.clear()
+    assert not files(tmp_path) and mine.num_left_out == 0
+    clock.now += FIRST_S
+    assert not mine.look() and (0, NAMES[0]) not in mine
+
+
+@pytest.mark.parametrize("how", ["drop", "clear"])
+def test_what_goes_before_it_could_be_opened_is_not_found_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, how: str
+) -> None:
+    """DT6, C7: nor is what another process writes before it has heard of it. What is no file stays."""
+    opened(tmp_path).write(0, payloads(NAMES[:2]))
+    mine = SegmentDirectory(tmp_path, b"f" * 16, SIZES, 1 << 20)
+    odd = mine.path / FIRST
+    os.mkfifo(odd)
+    with monkeypatch.context() as patch:
+        patch.setattr(segment, "open_file", _fail_with(errno.EACCES))
+        mine.look()
+    opened(tmp_path).write(0, payloads(NAMES[:1]))
+    mine.drop(NAMES[:1]) if how == "drop" else mine.clear()
+    clock.now += FIRST_S
+    assert not mine.look() and files(tmp_path) == [odd] and mine.num_left_out == 1
+    mine.write(0, payloads(NAMES[2:3]))
+    assert not mine.look() and read(mine, NAMES[2:3]) == [content_of(NAMES[2])]
+
+
+def test_after_a_reset_nothing_is_found_before_all_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C7: the directory could not be listed when the reset came."""
+    mine = opened(tmp_path)
+    mine.write(0, payloads(NAMES[:1]))
+    opened(tmp_path).write(0, payloads(NAMES[1:2]))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", _fail_with(errno.EMFILE))
+        changes = Changes()
+        with pytest.raises(OSError, match="made"):
+            mine.clear(changes)
+    assert changes.removed == {0: NAMES[:1]} and len(files(tmp_path)) == 1
+    mine.write(0, payloads(NAMES[2:3]))
+    assert not mine.look() and len(files(tmp_path)) == 1
+    assert read(mine, NAMES[:3]) == [None, None, content_of(NAMES[2])]
+
+
+def test_wrong_contents_that_are_remembered_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DT6: the latest are."""
+    monkeypatch.setattr(directories, "MOST_WRONG", 2)
+    mine = opened(tmp_path)
+    for name in (NAMES[0], NAMES[1], NAMES[0], NAMES[2]):
+        mine.drop([name])
+    for name in NAMES[:3]:
+        opened(tmp_path).write(0, payloads([name]))
+    assert mine.look().added == {0: NAMES[1:2]} and len(files(tmp_path)) == 1
+
+
+def test_a_payload_that_cannot_be_read_is_tried_more_and_more_rarely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """DT11, LO2: though its index and its other payload can be read; it is in the log once, and again when it is
+    whole. One segment is not three in a row."""
+    caplog.set_level(logging.INFO)
+    mine = opened(tmp_path)
+    mine.write(0, payloads(NAMES[:2]))
+    reads, tries, troubles = segment.read_record, list[float](), set[str]()
+
+    def fail(file: int, name: bytes, *others: Any) -> bool:
+        if name == NAMES[1]:
+            tries.append(clock.now)
+            raise OSError(errno.EIO, "Input/output error")
+        return reads(file, name, *others)
+
+    def use() -> None:
+        """For three hours."""
+        for _ in range(3 * 360):
+            mine.look()
+            for names in (NAMES[:1], NAMES[:2]):
+                troubles.add(mine.read(0, names, np.zeros((len(names), SIZES[0]), np.uint8)).trouble)
+            clock.now += 10
+
+    with monkeypatch.context() as patch:
+        patch.setattr(segment, "read_record", fail)
+        use()
+    pauses = [later - earlier for earlier, later in pairwise(tries)]
+    assert pauses == [FIRST_S * 2**number for number in range(6)] + [MOST_S]
+    assert troubles == {""} and mine.num_left_out == 1
+    assert [record.getMessage().count("cannot be used") for record in caplog.records] == [1]
+    use()
+    assert mine.num_left_out == 0 and read(mine, NAMES[1:2]) == [content_of(NAMES[1])]
+    assert ["can be used again" in record.getMessage() for record in caplog.records] == [False, True]
+
+
+def test_segments_that_fail_beside_one_that_is_read_are_no_failing_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DT11: in a row, that is."""
+    mine = opened(tmp_path)
+    for name in NAMES[:5]:
+        mine.write(0, payloads([name]))
+    reads, bad = segment.read_record, set(NAMES[:5]) - {NAMES[2]}
+
+    def fail(file: int, name: bytes, *others: Any) -> bool:
+        if name in bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return reads(file, name, *others)
+
+    monkeypatch.setattr(segment, "read_record", fail)
+    results = [mine.read(0, [name], np.zeros((1, SIZES[0]), np.uint8)) for name in NAMES[:5]]
+    assert [bool(result.is_read[0]) for result in results] == [False, False, True, False, False]
+    assert not any(result.trouble for result in results)
+
+
 def test_nothing_is_written_beyond_a_bound_that_cannot_be_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +349,16 @@ def test_an_entry_is_tried_more_and_more_rarely(caplog: pytest.LogCaptureFixture
     assert pauses[:3] == [FIRST_S, 2 * FIRST_S, 4 * FIRST_S] and pauses[-1] == MOST_S
     assert left_out.forget("x") and left_out.add("x", now)
     assert not left_out.is_out("x", now + FIRST_S)
+
+
+def test_an_entry_that_is_in_use_again_is_not_counted() -> None:
+    """DT11: how often it has failed is kept all the same."""
+    left_out = LeftOut()
+    assert left_out.add_unread("x", 0.0, NAMES[0], NAMES[:2]) and len(left_out) == 1
+    assert not left_out.take("x") and len(left_out) == 0
+    assert not left_out.add_unread("x", FIRST_S, NAMES[1], NAMES[:2]) and len(left_out) == 1
+    assert left_out.is_out("x", 3 * FIRST_S - 1) and not left_out.take("x")
+    assert not left_out.has_read("x", NAMES[:1]) and left_out.has_read("x", NAMES[1:2])
 
 
 def _fail_with(number: int) -> Any:
