@@ -24,6 +24,8 @@ has cores, and a crash that nobody counted cost a third worker.)"""
 
 FRONTENDS_KNOW_S = 0.5
 """After so long a silence more, frontends that do not hear a worker either have said so."""
+REDIAL_S = 0.5
+"""How long a worker whose link has ended may take to say hello before what it may not have heard moves (HO7)."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +276,7 @@ class Liveness:
     def _leave_in_doubt(self, worker: Worker, now: float) -> None:
         """Moves requests of a worker that is not heard, and may not have heard that they go on there: it does not run
         them alone (HO7)."""
-        is_away = not worker.attached and now - worker.detached_at >= FRONTENDS_KNOW_S
+        is_away = not worker.attached and now - worker.detached_at >= REDIAL_S
         if not is_away and not self.is_unheard(worker, now):
             return
         oldest = worker.records[0].step_id if worker.records else worker.next_step_id
