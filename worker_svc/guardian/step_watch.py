@@ -23,5 +23,9 @@ class StepWatch:
         turn = self._mark.turn
         if self._age.look(turn.step_id, now) * 1e3 <= turn.limit_ms:
             return None
+        if (
+            self._mark.turn != turn
+        ):  # it has just ended, or its limit was read with the number of the one before
+            return None
         self._kill()
         return hung(turn.step_id, turn.limit_ms / 1e3)

@@ -48,6 +48,24 @@ def test_a_step_over_its_limit_ends_its_process() -> None:
     assert "step 7" in ending.reason and "5.0 s" in ending.reason
 
 
+def test_a_limit_that_was_read_with_the_step_before_kills_nobody() -> None:
+    """The mark is three numbers, which another process reads one by one."""
+
+    class Torn(StepMark):
+        """Is read as the next step begins."""
+
+        turns = [Turn(1, 120_000, True)] * 40 + [Turn(1, 5000, False), Turn(2, 5000, False)]
+
+        @property
+        def turn(self) -> Turn:
+            return self.turns.pop(0)
+
+    kills: list[int] = []
+    watch = StepWatch(Torn(), lambda: kills.append(1), lambda: False)
+    assert not any(watch.look(100 + number * LOOK_S) for number in range(41))
+    assert not kills and not Torn.turns, "it was looked at again"
+
+
 def test_steps_that_end_are_no_hang() -> None:
     watched = Watched()
     for step_id in range(1, 30):
