@@ -1,4 +1,4 @@
-"""Who may have the requests of a frontend that says hello (docs/design.md, J1)."""
+"""Reads from a frontend's hello which worker processes may have its requests (docs/design.md, J1)."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ class LoopCollector(Collector):
 
 
 class PartsCollector(Collector):
-    """What became of the threads and tasks of this process. Any thread may ask: the event loop may have failed."""
+    """Metrics of threads and tasks of this process that ended by an error. Any thread may collect them: the event loop
+    may have failed."""
 
     def __init__(self, failures: PartFailures) -> None:
         self._failures = failures

@@ -288,7 +288,7 @@ class SegmentDirectory:
         changes: Changes,
         done: list[bytes],
     ) -> None:
-        """done: names of those that the disk has read, whatever they hold."""
+        """done: takes the names of the blocks that were read, damaged ones too."""
         file = segment.open_file(place.path)
         try:
             for number, record in found:

@@ -49,6 +49,6 @@ class StepMark:
 
     @property
     def turn(self) -> Turn:
-        """What runs. Any thread and process may ask."""
+        """The step that runs, and its limit. Any thread or process may read it."""
         step_id, limit_ms, compiles = _NUMBERS.unpack_from(self._page)
         return Turn(step_id if limit_ms else 0, limit_ms, bool(compiles))

@@ -100,7 +100,7 @@ class HttpServer:
 
     @property
     def task(self) -> asyncio.Task[None] | None:
-        """What serves, from `start` on. It ends before `stop` only by an error."""
+        """The task that serves, from `start` on; it ends before `stop` only by an error."""
         return self._task
 
     async def leave(self) -> None:

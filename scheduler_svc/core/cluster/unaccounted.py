@@ -34,7 +34,7 @@ class _Wait:
     groups: dict[Holders, dict[str, int]] = field(default_factory=dict)
     """The attempts that it waits for, this one or a newer one, by request id; those of the same holders together."""
     holders: dict[str, Holders] = field(default_factory=dict)
-    """Who may have each of them."""
+    """By request id: the worker processes that may have the attempt."""
     named_at: dict[Process, float] = field(default_factory=dict)
     """When it named the holders that are not settled, in seconds."""
     ended: dict[str, _End] = field(default_factory=dict)

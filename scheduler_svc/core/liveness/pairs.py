@@ -43,7 +43,7 @@ class PairTroubles:
         self._effect = effect
         self._troubles: dict[Pair, _Trouble] = {}
         self.news: list[str] = []
-        """What an operator should know, in words; whoever logs it takes it out."""
+        """Sentences for the operator. The caller that logs them clears the list."""
 
     @property
     def has_any(self) -> bool:

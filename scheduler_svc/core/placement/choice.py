@@ -87,8 +87,8 @@ class Choice:
         return self._now < affinity.balanced_until
 
     def _preferred(self, rivals: Rivals, request: Request) -> Worker | None:
-        """The worker that has most of the prompt cached, while waiting for it is still worth while. The search is made
-        once per request: what is cached changes, but a request does not wait long for it."""
+        """The worker that has most of the prompt cached, while waiting for it is worth while. The prefix is searched
+        once per request, though the caches may change while the request waits."""
         config, affinity = self._config, request.affinity
         if not request.block_hashes or not config.enable_prefix_caching or request.needs_every_position:
             return None
