@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
-from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.lease.spec import parse_lease, user_lease
 from signalbox.errors import StartupError
 from signalbox.links.addresses import read_address

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from scheduler_svc.core.integrity import check_requests, worker_pieces
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.slots.worker_check import state_version
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.state.worker_check import state_version
 
 logger = logging.getLogger(__name__)
 

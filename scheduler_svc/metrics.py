@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
 
-from scheduler_svc.core.blocks.block_pool import BlockPool
 from scheduler_svc.core.cluster.identities import identities_of
-from scheduler_svc.core.cluster.worker_stats import WorkerStats
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.blocks.block_pool import BlockPool
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.state.worker_stats import WorkerStats
 from scheduler_svc.step_loop import StepLoop
 from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.enums import WorkerHealth

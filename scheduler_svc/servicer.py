@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from scheduler_svc.core.cluster.term import TermError
-from scheduler_svc.core.liveness.evidence import Process
+from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.links.budget_desk import BudgetDesk
 from scheduler_svc.links.directory import MAX_OUTBOX, MAX_WORKER_BYTES, FrontendLink
 from scheduler_svc.links.names import check_frontend, check_name

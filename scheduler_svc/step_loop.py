@@ -11,15 +11,15 @@ from collections.abc import Callable, Generator, Iterable
 
 from scheduler_svc.admin.board_snapshot import make_safe_mode
 from scheduler_svc.admin.safe_mode_log import log_safe_mode
-from scheduler_svc.core.cluster.notices import Notice
 from scheduler_svc.core.explain.explanation import Explanation, explain, find_requests
 from scheduler_svc.core.explain.queue_place import MAX_LOOKED_AT
-from scheduler_svc.core.handoff.desk import key_to_move
-from scheduler_svc.core.liveness.evidence import Exit, Process
+from scheduler_svc.core.moves.desk import key_to_move
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.requests.evidence import Exit, Process
+from scheduler_svc.core.state.requests.notices import Notice
+from scheduler_svc.core.state.steps.step import StepReport
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
-from scheduler_svc.core.step.step import StepReport
 from scheduler_svc.idle_check import IdleCheck
 from scheduler_svc.links import delta
 from scheduler_svc.links.arrivals import Arrival, Arrivals, adopt, finish, send_greeting

@@ -6,9 +6,9 @@ changes cost, and only for requests that carry a trace context.
 
 from __future__ import annotations
 
-from scheduler_svc.core.request import Request, RequestKey, RequestStatus
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import StepDecision
+from scheduler_svc.core.state.requests.request import Request, RequestKey, RequestStatus
+from scheduler_svc.core.state.steps.step import StepDecision
+from scheduler_svc.core.state.worker import Worker
 from signalbox.telemetry import attributes as names
 from signalbox.telemetry.spans import Attributes, Span, Tracer
 from signalbox.telemetry.trace_context import TraceContext

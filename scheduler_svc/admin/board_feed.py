@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator
 
 from scheduler_svc.admin.board_snapshot import make_snapshot
 from scheduler_svc.admin.board_times import ReportTimes
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import StepReport
+from scheduler_svc.core.state.steps.step import StepReport
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.step_loop import StepLoop
 from signalbox.runtime.latest_value import LatestValue
 from signalbox.v1 import admin_pb2

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from scheduler_svc.admin.board_times import ReportTimes, SampleRing
 from scheduler_svc.admin.group_status import checkpoint_status, disk_status, group_statuses
-from scheduler_svc.core.blocks.block_pool import BlockPool
-from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.state import (
+from scheduler_svc.core.state.blocks.block_pool import BlockPool
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.slots.slot_state import (
     CLIENT_PAUSED,
     DISPLACED,
     FROZEN,
@@ -25,7 +25,7 @@ from scheduler_svc.core.slots.state import (
     SUSPENDED,
     SlotState,
 )
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.enums import WorkerHealth
 from signalbox.v1 import admin_pb2
 

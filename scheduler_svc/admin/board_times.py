@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import StepReport
+from scheduler_svc.core.state.steps.step import StepReport
+from scheduler_svc.core.state.worker import Worker
 
 WINDOW_S = 10.0
 """Percentiles are over what came within this time."""

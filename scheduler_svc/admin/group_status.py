@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.block_groups import SPINE
 from signalbox.v1 import admin_pb2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from scheduler_svc.core.admission.safe_mode import SafeMode
+from scheduler_svc.core.queue.safe_mode import SafeMode
 
 logger = logging.getLogger(__name__)
 

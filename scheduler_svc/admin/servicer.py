@@ -13,8 +13,8 @@ from scheduler_svc.admin.board_snapshot import HEALTH
 from scheduler_svc.admin.explanation_message import make_explanation
 from scheduler_svc.admin.group_status import checkpoint_status, disk_status, group_statuses
 from scheduler_svc.admin.tenant_file import Limits
-from scheduler_svc.core.handoff.desk import HandoffRefusedError
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.moves.desk import HandoffRefusedError
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError, StartupError, UnsupportedError
 from signalbox.links.rpc import abort

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from scheduler_svc.core.queue.tenants import TenantLimits
+from scheduler_svc.core.state.requests.tenants import TenantLimits
 from signalbox.errors import StartupError
 from signalbox.runtime.watched_file import WatchedFile
 

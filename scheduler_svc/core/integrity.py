@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 
 from scheduler_svc.core.queue.queues import Queues
-from scheduler_svc.core.request import Request, RequestKey
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.slots.worker_check import check_state, state_pieces
+from scheduler_svc.core.state.requests.request import Request, RequestKey
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.state.worker_check import check_state, state_pieces
 
 
 def check_workers(workers: Mapping[str, Worker], requests: Mapping[RequestKey, Request]) -> None:

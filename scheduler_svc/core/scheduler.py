@@ -6,41 +6,41 @@ from collections.abc import Mapping
 
 from scheduler_svc.core.admission.admission import Admission
 from scheduler_svc.core.admission.refusals import Refusals
-from scheduler_svc.core.admission.safe_mode import SafeMode
-from scheduler_svc.core.blocks.block_pool import BlockPool
-from scheduler_svc.core.blocks.side_copies import end_fence
-from scheduler_svc.core.cluster.frontend_desk import FrontendDesk, Question
+from scheduler_svc.core.admission.suspension import suspend
 from scheduler_svc.core.cluster.frontends import End, Frontends
-from scheduler_svc.core.cluster.grammars import grammar_failed, grammar_ready
-from scheduler_svc.core.cluster.notices import Notice, Placed
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.cluster.term import Term
 from scheduler_svc.core.cluster.unaccounted import Holders, UnaccountedRequests
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.handoff.desk import HandoffDesk
-from scheduler_svc.core.handoff.step_orders import has_handoff_work
-from scheduler_svc.core.handoff.typed import Handoff
+from scheduler_svc.core.cluster.unreachable import Unreachable
 from scheduler_svc.core.integrity import check_requests, check_workers
-from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.liveness.judgement import Departure, Liveness
 from scheduler_svc.core.liveness.settlement import Settlement
 from scheduler_svc.core.liveness.solo import absolve
-from scheduler_svc.core.liveness.unreachable import Unreachable
+from scheduler_svc.core.liveness.withdrawal import withdraw
+from scheduler_svc.core.moves.desk import HandoffDesk
 from scheduler_svc.core.moves.policies import HandoffPolicies
+from scheduler_svc.core.parts.fetch.side_copies import end_fence
+from scheduler_svc.core.parts.handoff.step_orders import has_handoff_work
+from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.placement.standings import Standings
 from scheduler_svc.core.queue.queues import Queues
-from scheduler_svc.core.queue.tenants import Tenants
+from scheduler_svc.core.queue.safe_mode import SafeMode
 from scheduler_svc.core.queue.waiting_queue import WaitingQueue
 from scheduler_svc.core.recovery.adoption import Adoption
+from scheduler_svc.core.recovery.frontend_desk import FrontendDesk, Question
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot, make_worker
-from scheduler_svc.core.recovery.withdrawal import withdraw
-from scheduler_svc.core.request import Request, RequestKey, RequestStatus
-from scheduler_svc.core.slots.suspension import suspend
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.maker import StepMaker
+from scheduler_svc.core.state.blocks.block_pool import BlockPool
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.evidence import Exit, Process
+from scheduler_svc.core.state.requests.notices import Notice, Placed
+from scheduler_svc.core.state.requests.request import Request, RequestKey, RequestStatus
+from scheduler_svc.core.state.requests.tenants import Tenants
+from scheduler_svc.core.state.steps.step import StepDecision, StepReport
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.state.worker_info import WorkerInfo
+from scheduler_svc.core.step.grammars import grammar_failed, grammar_ready
 from scheduler_svc.core.step.report import first_tokens, read_report
-from scheduler_svc.core.step.step import StepDecision, StepReport
+from scheduler_svc.core.step_maker import StepMaker
 from signalbox.protocol.enums import WorkerReach
 
 FREED_NAMES = 1 << 15

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from scheduler_svc.core.cluster.term import Term
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.links.directory import Send, close_nothing
 from scheduler_svc.links.greeting import Greeting
 from signalbox.links import versions

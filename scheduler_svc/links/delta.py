@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, Blocks
-from scheduler_svc.core.blocks.copy_group import BlockCopy
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot
-from scheduler_svc.core.request import BlockNames, Request, RequestKey
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import Start, StepDecision, StepReport
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE, Blocks
+from scheduler_svc.core.state.blocks.copy_group import BlockCopy
+from scheduler_svc.core.state.requests.request import BlockNames, Request, RequestKey
+from scheduler_svc.core.state.steps.step import Start, StepDecision, StepReport
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from scheduler_svc.links.disk import write_disk_orders
 from scheduler_svc.links.handoff_columns import build_import, parse_other, write_handoffs
 from scheduler_svc.links.mask_account import mask_account

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler_svc.core.blocks.copy_group import NamedBlock
-from scheduler_svc.core.disk.loads import end_loads
-from scheduler_svc.core.disk.news import DiskNews, GroupNews, take_news
-from scheduler_svc.core.disk.stores import end_stores
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.parts.disk.loads import end_loads
+from scheduler_svc.core.parts.disk.news import DiskNews, GroupNews, take_news
+from scheduler_svc.core.parts.disk.stores import end_stores
+from scheduler_svc.core.state.blocks.copy_group import NamedBlock
+from scheduler_svc.core.state.steps.step import StepDecision
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
-from scheduler_svc.core.step.step import StepDecision
 from signalbox.protocol import columns
 from signalbox.protocol.hash_chain import split_hashes
 from signalbox.v1 import scheduler_pb2

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.handoff.commit import Arrived
-from scheduler_svc.core.handoff.orders import HandoffOrders, ImportStart
-from scheduler_svc.core.handoff.typed import Handoff
-from scheduler_svc.core.liveness.evidence import Process
+from scheduler_svc.core.parts.handoff.commit import Arrived
+from scheduler_svc.core.parts.handoff.typed import Handoff
+from scheduler_svc.core.state.requests.evidence import Process
+from scheduler_svc.core.state.steps.handoff_orders import HandoffOrders, ImportStart
 from scheduler_svc.links.mask_account import mask_account
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from scheduler_svc.core.cluster.unaccounted import Holders
-from scheduler_svc.core.liveness.evidence import Process
+from scheduler_svc.core.state.requests.evidence import Process
 from signalbox.errors import InvalidRequestError
 from signalbox.v1 import scheduler_pb2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from scheduler_svc.core.request import Request
+from scheduler_svc.core.state.requests.request import Request
 
 NUM_BYTES = 4
 PERSON = b"mask account"

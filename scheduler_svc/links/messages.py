@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scheduler_svc.core.cluster.notices import Lost, Notice, OutputsLost, Placed
 from scheduler_svc.core.cluster.term import Term
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.requests.notices import Lost, Notice, OutputsLost, Placed
+from scheduler_svc.core.state.worker import Worker
 from signalbox.v1 import scheduler_pb2
 
 

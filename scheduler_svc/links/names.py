@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from scheduler_svc.core.liveness.evidence import Process
+from scheduler_svc.core.state.requests.evidence import Process
 from signalbox.errors import DuplicateWorkerError, InvalidRequestError
 from signalbox.links import versions
 from signalbox.v1 import scheduler_pb2

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from scheduler_svc.core.cluster.frontend_desk import Question
-from scheduler_svc.core.liveness.evidence import Process
-from scheduler_svc.core.request import Request, RequestKey
+from scheduler_svc.core.recovery.frontend_desk import Question
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.requests.evidence import Process
+from scheduler_svc.core.state.requests.request import Request, RequestKey
 from scheduler_svc.links import delta
 from signalbox.protocol.enums import WorkerReach
 from signalbox.v1 import scheduler_pb2

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from scheduler_svc.core.blocks.block_pool import Blocks
-from scheduler_svc.core.pulls.desk import Pull, PullDesk
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.parts.pulls.desk import Pull, PullDesk
+from scheduler_svc.core.state.blocks.block_pool import Blocks
+from scheduler_svc.core.state.steps.step import StepDecision
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
-from scheduler_svc.core.step.step import StepDecision
 from scheduler_svc.links.handoff_columns import build_worker
 from signalbox.protocol import columns
 from signalbox.v1 import scheduler_pb2

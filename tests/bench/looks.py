@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step.step import StepReport
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.steps.step import StepReport
 from signalbox.protocol.enums import WorkerRole
 from signalbox.protocol.hash_chain import HASH_BYTES
 from tests.scheduler_svc.harness import make_info, make_request

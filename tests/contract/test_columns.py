@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontend_svc.links.outputs import read_outputs
-from scheduler_svc.core.blocks import copy_group as scheduler_copies
-from scheduler_svc.core.blocks.fence import Fence
-from scheduler_svc.core.step.step import Chunk, Start, StepDecision
+from scheduler_svc.core.state.blocks import copy_group as scheduler_copies
+from scheduler_svc.core.state.steps.fence import Fence
+from scheduler_svc.core.state.steps.step import Chunk, Start, StepDecision
 from scheduler_svc.links import delta as scheduler_delta
 from signalbox.protocol import columns
 from signalbox.protocol.columns import GRANTS, HOST_BIT, U8, U16, U32, U64, Columns

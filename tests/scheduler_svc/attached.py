@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from scheduler_svc.admin.servicer import AdminServicer
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.servicer import SchedulerServicer
 from scheduler_svc.step_loop import StepLoop
 from signalbox.links import rpc

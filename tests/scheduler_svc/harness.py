@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot
-from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import StepDecision, StepReport
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import Request, RequestKey
+from scheduler_svc.core.state.steps.step import StepDecision, StepReport
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from signalbox.protocol.enums import SlotStatus
 
 MODEL = "m"

@@ -10,8 +10,8 @@ import pytest
 
 from scheduler_svc.admin.audit import AdminAudit
 from scheduler_svc.admin.servicer import AdminServicer
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.step_loop import StepLoop
 from signalbox.links import rpc
 from signalbox.v1 import admin_pb2, admin_pb2_grpc

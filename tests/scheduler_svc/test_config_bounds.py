@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from scheduler_svc.config import SchedulerSettings
-from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.state.config import SchedulerConfig
 from signalbox.errors import StartupError
 from signalbox.runtime.config import load
 

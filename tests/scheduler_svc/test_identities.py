@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler_svc.core.admission.refusal import malformation_of
-from scheduler_svc.core.liveness.evidence import Exit
-from scheduler_svc.core.request import BlockNames
+from scheduler_svc.core.queue.refusal import malformation_of
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step.step import StepReport
+from scheduler_svc.core.state.requests.evidence import Exit
+from scheduler_svc.core.state.requests.request import BlockNames
+from scheduler_svc.core.state.steps.step import StepReport
 from signalbox.protocol.enums import WorkerExit, WorkerHealth
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from signalbox.protocol.model_identity import ModelIdentity

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.worker import Worker
 from signalbox.v1 import scheduler_pb2
 from tests.simulation.block_rules import Place, poison_places
 from worker_svc.core.disk_orders import DiskOrders

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler_svc.core.cluster import notices
+from scheduler_svc.core.state.requests import notices
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
 from tests.simulation.scheduler_node import SchedulerNode

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from scheduler_svc.core.handoff import step_orders
-from scheduler_svc.core.handoff.commit import Arrived
-from scheduler_svc.core.handoff.desk import HandoffDesk
-from scheduler_svc.core.handoff.handoff import Phase
-from scheduler_svc.core.handoff.typed import Handoff
+from scheduler_svc.core.moves.desk import HandoffDesk
+from scheduler_svc.core.parts.handoff import step_orders
+from scheduler_svc.core.parts.handoff.commit import Arrived
+from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.placement import choice
-from scheduler_svc.core.slots.table import SlotTable
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.requests.handoff import Phase
+from scheduler_svc.core.state.slots.table import SlotTable
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.enums import WorkerRole
 from tests.simulation.ring.model import Model

@@ -9,8 +9,8 @@ import pytest
 
 from frontend_svc.requests.sessions.losses import Losses
 from scheduler_svc.core.liveness import slowness
-from scheduler_svc.core.liveness.step_limit import StepLimit
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.steps.step_limit import StepLimit
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.enums import LossCause, WorkerExit
 from worker_svc.guardian import step_watch
 from worker_svc.guardian.ending import Ending

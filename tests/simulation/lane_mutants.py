@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler_svc.core.slots.table import SlotTable
+from scheduler_svc.core.state.slots.table import SlotTable
+from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.step import builder
-from scheduler_svc.core.step.step import StepDecision
 from worker_svc.core import worker_core
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.step import StepDelta, StepReport

@@ -14,22 +14,21 @@ from frontend_svc.requests.sessions.output_origin import OutputOrigin
 from frontend_svc.requests.sessions.session import Session
 from frontend_svc.requests.sessions.session_table import SessionTable
 from scheduler_svc.core.admission.continuation import Continuation
-from scheduler_svc.core.blocks.prefix_sharing import Prefix
-from scheduler_svc.core.blocks.side_copies import end_fence
-from scheduler_svc.core.cluster import grammars
-from scheduler_svc.core.cluster.frontend_desk import FrontendDesk
 from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.cluster.term import Term
 from scheduler_svc.core.liveness.judgement import Liveness
 from scheduler_svc.core.liveness.settlement import Settlement
+from scheduler_svc.core.parts.fetch.side_copies import end_fence
 from scheduler_svc.core.recovery import snapshot
 from scheduler_svc.core.recovery.adoption import Adoption
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.state import SlotState
-from scheduler_svc.core.slots.table import SlotTable
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step import prefill_admission, report
-from scheduler_svc.core.step.step import StepDecision
+from scheduler_svc.core.recovery.frontend_desk import FrontendDesk
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.slots.slot_state import SlotState
+from scheduler_svc.core.state.slots.table import SlotTable
+from scheduler_svc.core.state.steps.step import StepDecision
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.step import grammars, prefill_admission, report
+from scheduler_svc.core.step.prefix_sharing import Prefix
 from signalbox.errors import SignalboxError
 from signalbox.links import heartbeat
 from signalbox.protocol.enums import FinishReason

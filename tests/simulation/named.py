@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.step.builder import build_step
 from tests.simulation.scenario import Simulation
 from tests.simulation.session import Session, Setup
@@ -70,7 +70,7 @@ def preemptions(simulation: Simulation) -> int:
 
 def preempt_at_will(monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> list[int]:
     """Takes the blocks of the request of that name whenever it decodes, so many times; the steps are listed."""
-    from scheduler_svc.core.step import maker  # noqa: PLC0415
+    from scheduler_svc.core import step_maker as maker  # noqa: PLC0415
 
     taken: list[int] = []
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler_svc.core.liveness.pairs import Pair, PairTroubles
+from scheduler_svc.core.cluster.pairs import Pair, PairTroubles
 
 Patch = pytest.MonkeyPatch
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from scheduler_svc.core.pulls import desk
-from scheduler_svc.core.pulls.desk import PullDesk
+from scheduler_svc.core.parts.pulls import desk
+from scheduler_svc.core.parts.pulls.desk import PullDesk
 from worker_svc.core.step import StepDelta
 from worker_svc.steps.pull_coordinator import PullCoordinator
 from worker_svc.transfer.control.pull_target import PullTarget

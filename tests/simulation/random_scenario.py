@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.state.config import SchedulerConfig
 from tests.simulation.disk import draw_disk
 from tests.simulation.groups import draw_groups, draw_states, with_host_tier
 from tests.simulation.scenario import Simulation

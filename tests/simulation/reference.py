@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.slots.state import SlotState
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.slots.slot_state import SlotState
+from scheduler_svc.core.state.worker import Worker
 from tests.simulation.block_rules import sources, targets
 from worker_svc.core.requests.request_state import RequestTable as WorkerTable
 from worker_svc.core.requests.request_state import SlotStatus

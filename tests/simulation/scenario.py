@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.state.config import SchedulerConfig
 from signalbox.protocol.enums import ModelTask
 from tests.simulation.disk import NodeDisk, SharedDisk, check_owned
 from tests.simulation.frontend_node import FrontendNode

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scheduler_svc.core.cluster.frontend_desk import Question
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request import RequestKey
+from scheduler_svc.core.recovery.frontend_desk import Question
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import RequestKey
 from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.links import delta
 from scheduler_svc.links.disk import DISK_EVENTS, take_disk_event

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from scheduler_svc.core.blocks.block_pool import Hashes
-from scheduler_svc.core.blocks.checkpoints import NO_CHECKPOINT, Checkpoints
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.blocks.block_pool import Hashes
+from scheduler_svc.core.state.groups.checkpoints import NO_CHECKPOINT, Checkpoints
+from scheduler_svc.core.state.steps.step import StepDecision, StepRecord, StepReport
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step import report
-from scheduler_svc.core.step.step import StepDecision, StepRecord, StepReport
 from scheduler_svc.links.delta import parse_offer
 from signalbox.protocol.block_groups import StateGroup
 from signalbox.v1 import scheduler_pb2

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scheduler_svc.core.disk import loads, stores
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.parts.disk import loads, stores
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step import elsewhere
 from scheduler_svc.links import disk as links
 from tests.simulation.disk import NodeDisk, SharedDisk

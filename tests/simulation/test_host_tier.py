@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core import integrity
-from scheduler_svc.core.blocks import prefix_sharing, side_copies
-from scheduler_svc.core.blocks.block_pool import Blocks, Hashes
-from scheduler_svc.core.blocks.checkpoints import Checkpoints
-from scheduler_svc.core.blocks.copy_group import BlockCopy
-from scheduler_svc.core.blocks.host_cache import HostCache
-from scheduler_svc.core.blocks.tier import Found, Tier
-from scheduler_svc.core.blocks.window import WindowBlocks
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.parts.fetch import side_copies
+from scheduler_svc.core.state.blocks.block_pool import Blocks, Hashes
+from scheduler_svc.core.state.blocks.copy_group import BlockCopy
+from scheduler_svc.core.state.blocks.host_cache import HostCache
+from scheduler_svc.core.state.blocks.tier import Found, Tier
+from scheduler_svc.core.state.groups.checkpoints import Checkpoints
+from scheduler_svc.core.state.groups.window import WindowBlocks
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.step import prefix_sharing
 from scheduler_svc.links import delta
 from signalbox.protocol import columns
 from signalbox.protocol.block_groups import SPINE, states_number

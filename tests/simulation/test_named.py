@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step import report as report_reader
 from scheduler_svc.core.step.builder import build_step
 from scheduler_svc.core.step.report import still_theirs
@@ -282,7 +282,7 @@ def test_a_request_that_fits_the_cache_exactly() -> None:
 @INFLIGHT
 def test_progress_with_a_pool_nearly_full(inflight: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """V1: at most one victim falls per need, and everybody ends."""
-    from scheduler_svc.core.step import maker  # noqa: PLC0415
+    from scheduler_svc.core import step_maker as maker  # noqa: PLC0415
 
     victims: list[tuple[int, int]] = []
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from tests.simulation import worker_node
 from tests.simulation.ahead import EarlySimRunner
 from tests.simulation.hunts import Hunt, in_scenarios

@@ -11,9 +11,9 @@ import zlib
 import pytest
 
 from scheduler_svc.core.cluster.register import Register
-from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.state import ENDED
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.slots.slot_state import ENDED
 from tests.pairs import ALL_COMBINATIONS
 from tests.simulation.random_scenario import Scenario
 from tests.simulation.ring.hunt import Found, try_plot

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core import integrity
-from scheduler_svc.core.blocks import prefix_sharing
-from scheduler_svc.core.blocks.block_pool import Blocks, Hashes
-from scheduler_svc.core.blocks.window import WindowBlocks
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.columns import SlotColumns
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step import decode_blocks, prefill_admission
+from scheduler_svc.core.state.blocks.block_pool import Blocks, Hashes
+from scheduler_svc.core.state.groups.window import WindowBlocks
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.slots.columns import SlotColumns
+from scheduler_svc.core.state.steps.step import Slots
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.step import decode_blocks, prefill_admission, prefix_sharing
 from scheduler_svc.core.step.capacity import BlockNeed, StepCapacity
-from scheduler_svc.core.step.step import Slots
 from tests.pairs import in_soak
 from tests.simulation.hunts import Hunt, in_rings, in_scenarios
 from tests.simulation.random_scenario import Scenario

@@ -12,9 +12,9 @@ from frontend_svc.links import worker_links
 from frontend_svc.links.worker_process import Holders, WorkerProcess, find_holders
 from frontend_svc.requests.sessions.session import Session
 from scheduler_svc.core.cluster.frontends import Frontends
-from scheduler_svc.core.handoff.patience import Patience
 from scheduler_svc.core.liveness.judgement import Liveness
 from scheduler_svc.core.liveness.settlement import Settlement
+from scheduler_svc.core.parts.handoff.patience import Patience
 from worker_svc.links.scheduler_link import SchedulerLink
 from worker_svc.steps.handoff_coordinator import HandoffCoordinator
 from worker_svc.transfer.control.beats import Hearing

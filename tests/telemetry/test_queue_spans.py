@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.tracing import QueueSpans
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for
 from tests.telemetry.recorder import TRACEPARENT, Recorder

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler_svc.core.request import RequestKey
+from scheduler_svc.core.state.requests.request import RequestKey
 from signalbox.protocol.enums import FinishReason
 from signalbox.v1 import scheduler_pb2, worker_pb2
 from tests.worker_svc.drafting.local_ring import FRONTEND, Client

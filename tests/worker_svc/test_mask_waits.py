@@ -9,8 +9,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from scheduler_svc.core.liveness.pace import RECENT_S, Pace, Work
 from scheduler_svc.core.liveness.slowness import SLOW_RATIO
+from scheduler_svc.core.state.steps.pace import RECENT_S, Pace, Work
 from scheduler_svc.links.delta import parse_report
 from signalbox.v1.scheduler_pb2 import ModelRunnerOutput
 from tests.worker_svc.core.test_constrained_rows import ENTRY, FORM, INFO, PROMPT, Ladder, MaskedSim

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-from scheduler_svc.core.request import RequestKey
+from scheduler_svc.core.state.requests.request import RequestKey
 from scheduler_svc.links import delta as scheduler_delta
 from signalbox.v1 import scheduler_pb2
 from tests.simulation.ahead import AheadSimRunner, LaunchedSim, Mask

@@ -106,7 +106,10 @@ SUBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "tests/e2e/faults/test_standby.py",
         ("scheduler_svc/lease/*", "*/recovery/*", "signalbox/links/leader*"),
     ),
-    ("tests/e2e/faults/test_swapping.py", ("scheduler_svc/core/blocks/*",)),
+    (
+        "tests/e2e/faults/test_swapping.py",
+        ("scheduler_svc/core/state/blocks/*", "scheduler_svc/core/parts/fetch/*"),
+    ),
     (
         "tests/e2e/faults/test_tls*.py",
         (
@@ -139,7 +142,12 @@ SUBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (
         "tests/loop_watch/*",
-        ("scheduler_svc/step_loop.py", "scheduler_svc/core/blocks/*", "frontend_svc/api/*", "*_svc/links/*"),
+        (
+            "scheduler_svc/step_loop.py",
+            "scheduler_svc/core/state/blocks/*",
+            "frontend_svc/api/*",
+            "*_svc/links/*",
+        ),
     ),
     ("tests/monitoring/*", ("*/metrics.py", "signalbox/telemetry/*")),
     ("tests/simulation/*", ("frontend_svc/links/*", "frontend_svc/requests/sessions/*")),

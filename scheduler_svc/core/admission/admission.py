@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scheduler_svc.core.admission.continuation import Continuation
-from scheduler_svc.core.admission.refusal import malformation_of, refusal_of, refuse, refuse_for_now
-from scheduler_svc.core.cluster.notices import Rejected
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.queue.queues import Queues
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.queue.refusal import malformation_of, refusal_of, refuse, refuse_for_now
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.notices import Rejected
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.worker import Worker
 
 
 class Admission:

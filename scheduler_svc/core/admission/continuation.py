@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.worker import Worker
 
 
 class Continuation:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scheduler_svc.core.admission.admission import Admission
-from scheduler_svc.core.admission.refusal import refuse
 from scheduler_svc.core.cluster.register import Register
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.liveness.unreachable import Unreachable
+from scheduler_svc.core.cluster.unreachable import Unreachable
 from scheduler_svc.core.queue.queues import Queues
+from scheduler_svc.core.queue.refusal import refuse
 from scheduler_svc.core.queue.waiting_queue import WaitingQueue
-from scheduler_svc.core.request import RequestStatus
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import RequestStatus
+from scheduler_svc.core.state.worker import Worker
 
 
 class Refusals:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from scheduler_svc.core.liveness.evidence import Process
-from scheduler_svc.core.request import RequestKey
+from scheduler_svc.core.state.requests.evidence import Process
+from scheduler_svc.core.state.requests.request import RequestKey
 
 Named = tuple[str, int]
 """A request as its frontend names it: id and attempt."""

@@ -3,7 +3,7 @@ memory of all others (docs/liveness.md, W1)."""
 
 from __future__ import annotations
 
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import BlockGroupKind
 

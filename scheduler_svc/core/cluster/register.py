@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from scheduler_svc.core.admission.safe_mode import SafeMode
 from scheduler_svc.core.cluster.frontends import End, Frontends
-from scheduler_svc.core.cluster.notices import Lost, Notice
 from scheduler_svc.core.queue.queues import Queues
-from scheduler_svc.core.request import Request, RequestKey, RequestStatus
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.queue.safe_mode import SafeMode
+from scheduler_svc.core.state.requests.notices import Lost, Notice
+from scheduler_svc.core.state.requests.request import Request, RequestKey, RequestStatus
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.enums import LossCause
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from scheduler_svc.core.liveness.evidence import Process
-from scheduler_svc.core.request import Request, RequestKey
+from scheduler_svc.core.state.requests.evidence import Process
+from scheduler_svc.core.state.requests.request import Request, RequestKey
 
 MAX_LOST = 512
 """Looked at in one go: what calling one lost costs, its message included, is 16 us (W3)."""

@@ -16,10 +16,10 @@ from scheduler_svc.core.explain.queue_place import (
     resumed,
 )
 from scheduler_svc.core.explain.waiting_reason import reason_to_wait
-from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.state import SlotState
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.slots.slot_state import SlotState
+from scheduler_svc.core.state.worker import Worker
 
 _CHOICE = re.compile(r"(:\d+)?(\.\d+)?")
 """What frontends add to the id of a call for its further prompts and choices."""

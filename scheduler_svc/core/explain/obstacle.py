@@ -9,18 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from scheduler_svc.core.admission.safe_mode import SafeMode
-from scheduler_svc.core.blocks.fence import Fence
-from scheduler_svc.core.blocks.prefix_sharing import find_leader, num_known
-from scheduler_svc.core.blocks.prefix_wait import PrefixWait
-from scheduler_svc.core.blocks.side_copies import count_copies, find_fence, reserved_for_others
-from scheduler_svc.core.blocks.window import WindowBlocks
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.explain.queue_place import Order
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.parts.fetch.side_copies import count_copies, find_fence, reserved_for_others
+from scheduler_svc.core.queue.safe_mode import SafeMode
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.groups.window import WindowBlocks
+from scheduler_svc.core.state.requests.prefix_wait import PrefixWait
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.steps.fence import Fence
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step import gates
 from scheduler_svc.core.step.capacity import StepCapacity
+from scheduler_svc.core.step.prefix_sharing import find_leader, num_known
 from signalbox.protocol.block_groups import SPINE
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from scheduler_svc.core.explain.obstacle import Obstacle, Reason, obstacle_to, of_layers, suspension
 from scheduler_svc.core.explain.queue_place import Order, QueuePlace, first_waiting
-from scheduler_svc.core.request import Request, RequestStatus
-from scheduler_svc.core.roles.words import explain_role
+from scheduler_svc.core.explain.role_words import explain_role
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.state import DISPLACED, HELD, SlotState
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.requests.request import Request, RequestStatus
+from scheduler_svc.core.state.slots.slot_state import DISPLACED, HELD, SlotState
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.block_groups import SPINE
 
 

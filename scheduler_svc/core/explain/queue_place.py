@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
-from scheduler_svc.core.queue.order import (
+from scheduler_svc.core.queue.queues import Queues
+from scheduler_svc.core.queue.waiting_account import WaitingAccount
+from scheduler_svc.core.state.requests.order import (
     Key,
     ServiceReceived,
     classes_risen,
@@ -15,10 +17,8 @@ from scheduler_svc.core.queue.order import (
     resume_key,
     waiting_key,
 )
-from scheduler_svc.core.queue.queues import Queues
-from scheduler_svc.core.queue.waiting_account import WaitingAccount
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.worker import Worker
 
 MAX_LOOKED_AT = 5_000
 """Requests that are looked at to find who goes before one: nothing else goes on meanwhile."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from scheduler_svc.core.explain.obstacle import Obstacle, Reason, obstacle_to, suspension
 from scheduler_svc.core.explain.queue_place import Order, QueuePlace, place_of, resumed
-from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.enums import WorkerHealth
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.cluster.identities import difference_to
 from scheduler_svc.core.cluster.register import Register
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.liveness.evidence import MAX_PROCESSES, Evidence, Exit, Process
-from scheduler_svc.core.liveness.pace import Work
 from scheduler_svc.core.liveness.rooms import Rooms
 from scheduler_svc.core.liveness.slowness import NUM_STUCK_LOOKS, Record, judge_slow
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.evidence import MAX_PROCESSES, Evidence, Exit, Process
+from scheduler_svc.core.state.steps.pace import Work
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.enums import LossCause, WorkerExit, WorkerHealth, WorkerReach
 from signalbox.protocol.model_identity import ModelIdentity
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler_svc.core.liveness.evidence import Evidence, Process
 from scheduler_svc.core.liveness.judgement import GUARDIAN_S
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.requests.evidence import Evidence, Process
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.enums import WorkerReach
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from scheduler_svc.core.liveness.pace import ODD_RATIO, Pace, Work
-from scheduler_svc.core.liveness.step_limit import StepLimit
-from scheduler_svc.core.slots.state import SlotState
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.slots.slot_state import SlotState
+from scheduler_svc.core.state.steps.pace import ODD_RATIO, Pace, Work
+from scheduler_svc.core.state.steps.step_limit import StepLimit
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.step_limits import COMPILE_S
 
 SLOW_RATIO = 8.0

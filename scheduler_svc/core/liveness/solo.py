@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
-from scheduler_svc.core.blocks.checkpoints import NO_CHECKPOINT
 from scheduler_svc.core.cluster.register import Register
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.queue.waiting_cursor import WaitingCursor
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.groups.checkpoints import NO_CHECKPOINT
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.steps.step import NO_SLOTS, StepDecision, StepRecord, StepReport
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.gates import OF_TURN, first_closed
 from scheduler_svc.core.step.prefill_admission import PrefillAdmission
-from scheduler_svc.core.step.step import NO_SLOTS, StepDecision, StepRecord, StepReport
 
 RETRY_STEPS = 8
 """Steps of others before a suspect is tried again that could not go on."""

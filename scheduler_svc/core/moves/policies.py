@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.handoff.desk import HandoffDesk
-from scheduler_svc.core.handoff.drain import Drains
+from scheduler_svc.core.moves.desk import HandoffDesk
+from scheduler_svc.core.moves.disaggregation import Disaggregation
+from scheduler_svc.core.moves.drain import Drains
 from scheduler_svc.core.moves.resumption import Resumption
 from scheduler_svc.core.moves.step_cost import StepCost
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.roles.disaggregation import Disaggregation
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.worker import Worker
 
 LOOK_S = 0.1
 """Time between two looks at least, in seconds."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.handoff.desk import HandoffDesk
-from scheduler_svc.core.handoff.targets import MAX_LOOKED_AT_IN_ALL, Rotation, Targets, by_layout, layout_of
+from scheduler_svc.core.moves.desk import HandoffDesk
 from scheduler_svc.core.moves.step_cost import StepCost
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.moves.targets import MAX_LOOKED_AT_IN_ALL, Rotation, Targets, by_layout, layout_of
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.worker import Worker
 
 Costs = Mapping[str, StepCost]
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.worker import Worker
 
 MEMORY_LOOKS = 300.0
 """Looks after which a sample counts a third."""

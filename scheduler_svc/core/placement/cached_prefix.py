@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scheduler_svc.core.request import BlockNames, Request
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.requests.request import BlockNames, Request
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.hash_chain import HASH_BYTES
 
 

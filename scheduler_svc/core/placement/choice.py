@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from scheduler_svc.core.admission.continuation import Continuation
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.placement.cached_prefix import find_best_prefix
+from scheduler_svc.core.placement.prompts import leaves_prompt
 from scheduler_svc.core.placement.rivals import Rivals
 from scheduler_svc.core.placement.standings import Mask, Standings
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.roles.prompts import leaves_prompt
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.enums import WorkerRole
 
 LOOKAHEAD = 8

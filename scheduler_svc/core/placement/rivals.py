@@ -7,8 +7,8 @@ from bisect import bisect_right
 import numpy as np
 
 from scheduler_svc.core.placement.standings import NO_ROOM, Mask, Standings
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.worker import Worker
 
 
 class Rivals:

@@ -8,10 +8,10 @@ from collections.abc import Generator, Iterator
 from scheduler_svc.core.queue.deadline_queue import DeadlineQueue, LateQuota
 from scheduler_svc.core.queue.ledger import Ledger
 from scheduler_svc.core.queue.sorted_queue import ArrivalQueue, Key
-from scheduler_svc.core.queue.tenants import Tenant
 from scheduler_svc.core.queue.ttft_estimator import TtftEstimator
 from scheduler_svc.core.queue.waiting_account import WaitingAccount
-from scheduler_svc.core.request import Request, RequestStatus
+from scheduler_svc.core.state.requests.request import Request, RequestStatus
+from scheduler_svc.core.state.requests.tenants import Tenant
 
 
 class ClassQueue:

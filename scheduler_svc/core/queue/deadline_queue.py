@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scheduler_svc.core.queue.order import by_deadline, inner_order
 from scheduler_svc.core.queue.sorted_queue import ArrivalQueue, Key, SortedQueue
 from scheduler_svc.core.queue.ttft_estimator import TtftEstimator
-from scheduler_svc.core.request import Request, RequestStatus
+from scheduler_svc.core.state.requests.order import by_deadline, inner_order
+from scheduler_svc.core.state.requests.request import Request, RequestStatus
 
 STARTS_PER_LATE = 8
 """Starts of which one is of a late request, while there are some."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import Slots, StepRecord, StepReport
+from scheduler_svc.core.state.steps.step import Slots, StepRecord, StepReport
+from scheduler_svc.core.state.worker import Worker
 
 
 class Ledger:

@@ -8,20 +8,21 @@ from itertools import chain
 
 import numpy as np
 
-from scheduler_svc.core.admission.refusal import QUEUE_RETRY_S, refuse, refuse_for_now
-from scheduler_svc.core.cluster.notices import Rejected
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.queue.deadlines import Deadlines, parse_ttft_targets
+from scheduler_svc.core.queue.deadlines import Deadlines
 from scheduler_svc.core.queue.ledger import Ledger, outputs_by_account
 from scheduler_svc.core.queue.mask_seconds import MaskSeconds
-from scheduler_svc.core.queue.spec import parse_policy
-from scheduler_svc.core.queue.tenants import Tenant, TenantLimits, Tenants
+from scheduler_svc.core.queue.refusal import QUEUE_RETRY_S, refuse, refuse_for_now
 from scheduler_svc.core.queue.ttft_estimator import TtftEstimator
 from scheduler_svc.core.queue.waiting_account import WaitingAccount
 from scheduler_svc.core.queue.waiting_queue import WaitingQueue
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import MaskWork, StepRecord, StepReport
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.policy_spec import parse_policy
+from scheduler_svc.core.state.requests.notices import Rejected
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.requests.tenants import Tenant, TenantLimits, Tenants
+from scheduler_svc.core.state.steps.step import MaskWork, StepRecord, StepReport
+from scheduler_svc.core.state.ttft_targets import parse_ttft_targets
+from scheduler_svc.core.state.worker import Worker
 
 MAX_IDLE_ACCOUNTS = 4096
 """Tenants without any request that are remembered."""

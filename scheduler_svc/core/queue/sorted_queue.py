@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable, Iterator
 
-from scheduler_svc.core.request import Request
+from scheduler_svc.core.state.requests.request import Request
 
 Key = float | tuple[float, ...]
 """Who goes first: whose key is less."""

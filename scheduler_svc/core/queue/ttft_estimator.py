@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from statistics import median_low
 
-from scheduler_svc.core.request import Request
+from scheduler_svc.core.state.requests.request import Request
 
 WINDOW = 32
 """Most steps that are remembered."""

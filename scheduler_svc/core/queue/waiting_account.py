@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler_svc.core.queue.account import Account
 from scheduler_svc.core.queue.deadline_queue import DeadlineQueue
 from scheduler_svc.core.queue.sorted_queue import ArrivalQueue
-from scheduler_svc.core.queue.tenants import Tenant
+from scheduler_svc.core.state.requests.account import Account
+from scheduler_svc.core.state.requests.tenants import Tenant
 
 
 class WaitingAccount(Account):

@@ -13,12 +13,12 @@ from collections.abc import Generator, Iterator
 
 from scheduler_svc.core.queue.class_queue import ClassQueue
 from scheduler_svc.core.queue.ledger import Ledger
-from scheduler_svc.core.queue.order import classes_risen
-from scheduler_svc.core.queue.spec import PolicySpec
-from scheduler_svc.core.queue.tenants import Tenant
 from scheduler_svc.core.queue.ttft_estimator import TtftEstimator
 from scheduler_svc.core.queue.waiting_account import WaitingAccount
-from scheduler_svc.core.request import Request, RequestStatus
+from scheduler_svc.core.state.policy_spec import PolicySpec
+from scheduler_svc.core.state.requests.order import classes_risen
+from scheduler_svc.core.state.requests.request import Request, RequestStatus
+from scheduler_svc.core.state.requests.tenants import Tenant
 
 MAX_RISES = 16
 """Accounts whose level is looked at again per step; more of them wait for the next step."""

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool, Blocks
 from scheduler_svc.core.cluster.frontends import End
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.cluster.term import Term
-from scheduler_svc.core.handoff.adopted import last_leg_before, settle, take_from_other
-from scheduler_svc.core.handoff.desk import HandoffDesk
+from scheduler_svc.core.liveness.withdrawal import withdraw
+from scheduler_svc.core.moves.desk import HandoffDesk
 from scheduler_svc.core.queue.queues import Queues
+from scheduler_svc.core.recovery.adopted_handoffs import last_leg_before, settle, take_from_other
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot, pieces_of
-from scheduler_svc.core.recovery.withdrawal import withdraw
-from scheduler_svc.core.request import Request, RequestKey, RequestStatus
-from scheduler_svc.core.slots.columns import cells
-from scheduler_svc.core.slots.state import SlotState
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import Slots
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE, BlockPool, Blocks
+from scheduler_svc.core.state.requests.request import Request, RequestKey, RequestStatus
+from scheduler_svc.core.state.slots.columns import cells
+from scheduler_svc.core.state.slots.slot_state import SlotState
+from scheduler_svc.core.state.steps.step import Slots
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.enums import SlotStatus
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scheduler_svc.core.blocks.block_pool import Blocks
-from scheduler_svc.core.blocks.side_copies import end_fence
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.parts.fetch.side_copies import end_fence
+from scheduler_svc.core.state.blocks.block_pool import Blocks
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.columns import HOST_BIT
 
 

@@ -10,15 +10,15 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.admission.refusal import malformation_of
-from scheduler_svc.core.blocks.block_pool import NO_BLOCKS, Blocks
 from scheduler_svc.core.cluster.term import Term, TermError
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
-from scheduler_svc.core.config import SchedulerConfig, resolve
-from scheduler_svc.core.liveness.evidence import Process
+from scheduler_svc.core.queue.refusal import malformation_of
 from scheduler_svc.core.recovery.kept_cache import is_same_cache, keep_cache
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.blocks.block_pool import NO_BLOCKS, Blocks
+from scheduler_svc.core.state.config import SchedulerConfig, resolve
+from scheduler_svc.core.state.requests.evidence import Process
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from signalbox.protocol.enums import SlotStatus
 from signalbox.protocol.hash_chain import HASH_BYTES
 

@@ -7,16 +7,16 @@ passes their trigger, prefills and newcomers are looked at one by one.
 
 from __future__ import annotations
 
-from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
-from scheduler_svc.core.blocks.checkpoints import NO_CHECKPOINT
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.disk.stores import order_stores
-from scheduler_svc.core.handoff.step_orders import go_on, hand_over
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.parts.disk.stores import order_stores
+from scheduler_svc.core.parts.handoff.step_orders import go_on, hand_over
+from scheduler_svc.core.parts.lanes.even_lanes import even_out
+from scheduler_svc.core.queue.waiting_cursor import WaitingCursor
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.groups.checkpoints import NO_CHECKPOINT
+from scheduler_svc.core.state.steps.step import StepDecision, StepRecord
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.decode_blocks import grant_rows
-from scheduler_svc.core.step.even_lanes import even_out
 from scheduler_svc.core.step.prefill_admission import admit_requests
-from scheduler_svc.core.step.step import StepDecision, StepRecord
 
 
 def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, now: float) -> StepDecision:

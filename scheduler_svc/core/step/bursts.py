@@ -8,7 +8,7 @@ other, with a record and a report of its own.
 
 from __future__ import annotations
 
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.worker import Worker
 
 MOST_STEPS = 8
 """Steps of a burst at most."""

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler_svc.core.blocks.prefix import NO_PREFIX
-from scheduler_svc.core.blocks.prefix_sharing import find_prefix, num_known
-from scheduler_svc.core.blocks.side_copies import reserved_for_others
-from scheduler_svc.core.blocks.tier import NOTHING_FOUND, Found
-from scheduler_svc.core.blocks.window import WindowBlocks
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.state import DISPLACED, SlotState
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.parts.fetch.side_copies import reserved_for_others
+from scheduler_svc.core.state.blocks.tier import NOTHING_FOUND, Found
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.groups.prefix import NO_PREFIX
+from scheduler_svc.core.state.groups.window import WindowBlocks
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.slots.slot_state import DISPLACED, SlotState
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.displacement import excessive_row
+from scheduler_svc.core.step.prefix_sharing import find_prefix, num_known
 from scheduler_svc.core.step.turn_share import turn_share
 from signalbox.protocol.block_groups import SPINE
 

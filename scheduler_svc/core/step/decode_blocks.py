@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scheduler_svc.core.blocks.block_pool import Blocks
-from scheduler_svc.core.slots.state import HELD, SlotState
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.blocks.block_pool import Blocks
+from scheduler_svc.core.state.slots.slot_state import HELD, SlotState
+from scheduler_svc.core.state.steps.step import Slots, StepDecision
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.shortage import blocks_coming, certain_to_end, victim_for
-from scheduler_svc.core.step.step import Slots, StepDecision
 from signalbox.protocol.block_groups import SPINE
 
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Set
 
 import numpy as np
 
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.state import HELD, KEPT_PLACE, SlotState
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.slots.slot_state import HELD, KEPT_PLACE, SlotState
+from scheduler_svc.core.state.steps.step import StepDecision
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.shortage import blocks_coming, certain_to_end, covers, loss
-from scheduler_svc.core.step.step import StepDecision
 
 
 def may_displace(worker: Worker, request: Request) -> bool:

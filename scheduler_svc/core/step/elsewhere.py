@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler_svc.core.blocks.prefix import Prefix
-from scheduler_svc.core.disk.loads import find_load, load_aside
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import StepDecision
+from scheduler_svc.core.parts.disk.loads import find_load, load_aside
+from scheduler_svc.core.state.groups.prefix import Prefix
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.steps.step import StepDecision
+from scheduler_svc.core.state.worker import Worker
 
 
 def is_elsewhere(worker: Worker, request: Request, prefix: Prefix, now: float) -> bool:

@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scheduler_svc.core.blocks.prefix_sharing import awaits_leader, find_leader, num_known
-from scheduler_svc.core.blocks.side_copies import awaits_copies, count_copies, find_fence, reserved_for_others
-from scheduler_svc.core.request import Request
+from scheduler_svc.core.parts.fetch.side_copies import (
+    awaits_copies,
+    count_copies,
+    find_fence,
+    reserved_for_others,
+)
+from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.step.capacity import StepCapacity
 from scheduler_svc.core.step.displacement import blocks_of_others, may_displace
 from scheduler_svc.core.step.elsewhere import is_elsewhere
+from scheduler_svc.core.step.prefix_sharing import awaits_leader, find_leader, num_known
 from scheduler_svc.core.step.shortage import covers
 
 Rule = Callable[[StepCapacity, Request], bool]

@@ -11,16 +11,15 @@ from collections import deque
 
 import numpy as np
 
-from scheduler_svc.core.admission.waiting_cursor import WaitingCursor
-from scheduler_svc.core.blocks.block_pool import Blocks
-from scheduler_svc.core.blocks.prefix_sharing import find_leader, num_known
-from scheduler_svc.core.blocks.prefix_wait import PrefixWait
-from scheduler_svc.core.blocks.side_copies import copy_aside, find_fence, reserved_for_others
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.queue.order import goes_before, resume_key
-from scheduler_svc.core.request import Request, RequestStatus
-from scheduler_svc.core.slots.starting import start_slot
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.parts.fetch.side_copies import copy_aside, find_fence, reserved_for_others
+from scheduler_svc.core.queue.waiting_cursor import WaitingCursor
+from scheduler_svc.core.state.blocks.block_pool import Blocks
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.order import goes_before, resume_key
+from scheduler_svc.core.state.requests.prefix_wait import PrefixWait
+from scheduler_svc.core.state.requests.request import Request, RequestStatus
+from scheduler_svc.core.state.steps.step import Chunk, Start, StepDecision
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.capacity import StepCapacity
 from scheduler_svc.core.step.decode_blocks import grant
 from scheduler_svc.core.step.displacement import make_idle_room, make_place, make_room, may_displace
@@ -38,8 +37,9 @@ from scheduler_svc.core.step.gates import (
     Gate,
     first_closed,
 )
+from scheduler_svc.core.step.prefix_sharing import find_leader, num_known
 from scheduler_svc.core.step.shortage import blocks_coming, certain_to_end, victim_for
-from scheduler_svc.core.step.step import Chunk, Start, StepDecision
+from scheduler_svc.core.step.starting import start_slot
 
 MAX_STARTS = 128
 """Requests that start in one step: each is some 0.1 ms of work before the step can be sent."""

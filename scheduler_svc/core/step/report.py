@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.blocks.block_pool import BlockPool, Blocks
-from scheduler_svc.core.blocks.window import WindowBlocks
-from scheduler_svc.core.disk.stores import wish_for
-from scheduler_svc.core.request import Request, RequestStatus
-from scheduler_svc.core.slots.state import ENDED, RUNNING, SlotState
-from scheduler_svc.core.slots.table import SlotTable
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import MaskWork, Slots, StepRecord, StepReport
+from scheduler_svc.core.parts.disk.stores import wish_for
+from scheduler_svc.core.state.blocks.block_pool import BlockPool, Blocks
+from scheduler_svc.core.state.groups.window import WindowBlocks
+from scheduler_svc.core.state.requests.request import Request, RequestStatus
+from scheduler_svc.core.state.slots.slot_state import ENDED, RUNNING, SlotState
+from scheduler_svc.core.state.slots.table import SlotTable
+from scheduler_svc.core.state.steps.step import MaskWork, Slots, StepRecord, StepReport
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.enums import FinishReason
 
 STATUS_OF_REASON = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.blocks.block_pool import BlockPool, Blocks
-from scheduler_svc.core.slots.state import DISPLACED, RESTING, SlotState
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import Slots
+from scheduler_svc.core.state.blocks.block_pool import BlockPool, Blocks
+from scheduler_svc.core.state.slots.slot_state import DISPLACED, RESTING, SlotState
+from scheduler_svc.core.state.steps.step import Slots
+from scheduler_svc.core.state.worker import Worker
 
 
 def certain_to_end(worker: Worker) -> Slots:

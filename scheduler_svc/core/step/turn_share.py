@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.worker import Worker
 
 PARTS = 4
 """Steps of each lane that a prompt is cut into, while it is long enough."""

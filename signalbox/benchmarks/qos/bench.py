@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from scheduler_svc.core.queue.deadlines import parse_ttft_targets
-from scheduler_svc.core.queue.tenants import TenantLimits, Tenants
+from scheduler_svc.core.state.requests.tenants import TenantLimits, Tenants
+from scheduler_svc.core.state.ttft_targets import parse_ttft_targets
 from signalbox.benchmarks.qos.plan import BLOCK_SIZE, QosPlan, Stream, make_qos_plan
 
 Figures = dict[str, float | int | str]

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step.step import StepReport
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.steps.step import StepReport
 from signalbox.benchmarks.scheduler import tables
 from signalbox.benchmarks.scheduler.step import parse
 

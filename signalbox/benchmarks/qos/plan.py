@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.queue.tenants import Tenants
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step.step import StepReport
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.tenants import Tenants
+from scheduler_svc.core.state.steps.step import StepReport
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from signalbox.benchmarks.scheduler.counting_worker import CountingWorker, Timing
 from signalbox.benchmarks.scheduler.planning import MODEL, Plan, Workload
 from signalbox.benchmarks.scheduler.turn import Turn

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.blocks.fence import Fence
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
-from scheduler_svc.core.handoff.commit import Arrived
-from scheduler_svc.core.step.step import Chunk, StepDecision, StepReport
+from scheduler_svc.core.parts.handoff.commit import Arrived
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.state.steps.fence import Fence
+from scheduler_svc.core.state.steps.step import Chunk, StepDecision, StepReport
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from signalbox.benchmarks.scheduler.turn import Turn, content_hash
 from signalbox.protocol.enums import FinishReason
 from signalbox.protocol.hash_chain import HASH_BYTES

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler_svc.core.handoff.counts import HandoffCounts
+from scheduler_svc.core.parts.handoff.counts import HandoffCounts
 from signalbox.benchmarks.scheduler.turn import Turn
 
 

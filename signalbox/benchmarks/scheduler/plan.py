@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from scheduler_svc.core.cluster.offer import check_offer
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from scheduler_svc.core.step import shortage
 from signalbox.benchmarks.scheduler.counting_worker import CountingWorker, Timing
 from signalbox.benchmarks.scheduler.latencies import Latencies, summarize_handoffs

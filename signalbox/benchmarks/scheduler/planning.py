@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.blocks.fence import Fence
-from scheduler_svc.core.cluster.notices import Placed
-from scheduler_svc.core.handoff.typed import Handoff
-from scheduler_svc.core.request import Request, RequestKey
+from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import StepDecision, StepReport
+from scheduler_svc.core.state.requests.notices import Placed
+from scheduler_svc.core.state.requests.request import Request, RequestKey
+from scheduler_svc.core.state.steps.fence import Fence
+from scheduler_svc.core.state.steps.step import StepDecision, StepReport
+from scheduler_svc.core.state.worker import Worker
 from signalbox.benchmarks.scheduler.counting_worker import CountingWorker
 from signalbox.benchmarks.scheduler.transfers import Transfers
 from signalbox.benchmarks.scheduler.turn import SIBLINGS, Turn, content_hash

@@ -20,8 +20,8 @@ from functools import partial
 
 import numpy as np
 
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.links.worker_link import WorkerSession
 from scheduler_svc.step_loop import StepLoop
 from signalbox.links.outbox import split

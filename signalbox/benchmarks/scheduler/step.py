@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.slots.worker_check import check_state
-from scheduler_svc.core.step.step import StepDecision, StepReport
+from scheduler_svc.core.state.steps.step import StepDecision, StepReport
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.state.worker_check import check_state
 from scheduler_svc.links import delta
 from signalbox.benchmarks.plots import check_plot, draw
 from signalbox.benchmarks.scheduler.tables import WARM_UP_STEPS, Load, Table, make_request, make_scheduler

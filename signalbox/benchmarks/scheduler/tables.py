@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request import Request, RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import Request, RequestKey
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from scheduler_svc.links import delta
 from signalbox.protocol.block_groups import BlockGroup
 from signalbox.protocol.enums import BlockGroupKind

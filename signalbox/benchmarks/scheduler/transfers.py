@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from scheduler_svc.core.handoff.commit import Arrived
-from scheduler_svc.core.handoff.typed import Handoff
+from scheduler_svc.core.parts.handoff.commit import Arrived
+from scheduler_svc.core.parts.handoff.typed import Handoff
 from signalbox.benchmarks.scheduler.counting_worker import CountingWorker
 
 

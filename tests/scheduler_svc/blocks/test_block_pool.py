@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool, Hashes
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE, BlockPool, Hashes
 
 NUM_BLOCKS = 12
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
 from signalbox.protocol.enums import SlotStatus
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for, run_step
 

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.blocks.checkpoints import NO_CHECKPOINT, Checkpoints, Kind
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.recovery.kept_cache import is_same_cache, keep_cache
-from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.groups.checkpoints import NO_CHECKPOINT, Checkpoints, Kind
+from scheduler_svc.core.state.requests.request import RequestKey
+from scheduler_svc.core.state.steps.step import CheckpointOrder, StepDecision
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
-from scheduler_svc.core.step.step import CheckpointOrder, StepDecision
 from signalbox.protocol.block_groups import StateGroup
 from signalbox.protocol.enums import FinishReason, LossCause
 from tests.scheduler_svc.blocks.test_withdrawal import fail, lost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_svc.core.blocks.host_cache import HostCache
+from scheduler_svc.core.state.blocks.host_cache import HostCache
 
 
 def test_the_least_recently_used_content_makes_room() -> None:

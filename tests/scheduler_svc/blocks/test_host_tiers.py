@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.blocks.checkpoints import Kind
-from scheduler_svc.core.blocks.copy_group import BlockCopy
-from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.liveness.withdrawal import withdraw
 from scheduler_svc.core.recovery.kept_cache import keep_cache
-from scheduler_svc.core.recovery.withdrawal import withdraw
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.slots.worker_check import check_state
-from scheduler_svc.core.step.step import StepDecision, StepRecord
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.state.blocks.copy_group import BlockCopy
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.groups.checkpoints import Kind
+from scheduler_svc.core.state.steps.step import StepDecision, StepRecord
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.state.worker_check import check_state
 from scheduler_svc.links.delta import parse_offer
 from signalbox.protocol.block_groups import SPINE, BlockGroup, StateGroup
 from signalbox.protocol.columns import HOST_BIT

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.blocks.copy_group import BlockCopy
-from scheduler_svc.core.blocks.fence import Fence, FencedBlocks
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
-from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import StepRecord
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.state.blocks.copy_group import BlockCopy
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.steps.fence import Fence, FencedBlocks
+from scheduler_svc.core.state.steps.step import StepRecord
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.columns import HOST_BIT
 from signalbox.protocol.enums import FinishReason
 from tests.scheduler_svc.harness import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.queue.tenants import TenantLimits
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker_check import check_state
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.state.requests.tenants import TenantLimits
+from scheduler_svc.core.state.worker_check import check_state
 from scheduler_svc.step_loop import StepLoop
 from signalbox.protocol.enums import SlotStatus
 from signalbox.v1 import scheduler_pb2

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool, BlockRing, Hashes
-from scheduler_svc.core.blocks.content_map import SHARD_BLOCKS, ShardedMap, make_content_map, shards_of
-from scheduler_svc.core.blocks.pieces import Pieces
-from scheduler_svc.core.blocks.window_pool import WindowPool
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import FREED_NAMES, Scheduler
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE, BlockPool, BlockRing, Hashes
+from scheduler_svc.core.state.blocks.content_map import SHARD_BLOCKS, ShardedMap, make_content_map, shards_of
+from scheduler_svc.core.state.blocks.pieces import Pieces
+from scheduler_svc.core.state.blocks.window_pool import WindowPool
+from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.idle_check import IdleCheck
 from tests.loop_watch.watch import LIMIT_S
 from tests.scheduler_svc.harness import WORKER, make_info, make_request, make_scheduler, run_step

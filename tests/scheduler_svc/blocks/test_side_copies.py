@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler_svc.core.blocks.host_cache import HostCache
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
-from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.blocks.host_cache import HostCache
+from scheduler_svc.core.state.requests.request import RequestKey
+from scheduler_svc.core.state.steps.step import StepDecision
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from scheduler_svc.core.step import gates
-from scheduler_svc.core.step.step import StepDecision
 from signalbox.protocol.columns import HOST_BIT
 from tests.scheduler_svc.harness import (
     MODEL,

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.blocks.window import WindowBlocks, longest_hit
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.recovery.kept_cache import is_same_cache, keep_cache
 from scheduler_svc.core.recovery.snapshot import SnapshotError, check_slots
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.groups.window import WindowBlocks, longest_hit
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.block_groups import BlockGroup
 from signalbox.protocol.enums import BlockGroupKind, FinishReason, SlotStatus
 from tests.scheduler_svc.harness import (

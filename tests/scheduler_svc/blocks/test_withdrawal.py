@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.cluster.notices import Lost
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.state.requests.notices import Lost
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.links.delta import parse_report
 from signalbox.protocol.enums import FinishReason, LossCause, SlotStatus
 from signalbox.v1 import scheduler_pb2

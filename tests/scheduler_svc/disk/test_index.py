@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.disk.index import MOST_WISHES, DiskIndex
+from scheduler_svc.core.parts.disk.index import MOST_WISHES, DiskIndex
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.step.report import DivergenceError
-from scheduler_svc.core.step.step import StepDecision
 from scheduler_svc.links.delta import build_step
 from scheduler_svc.links.events import take_event
 from signalbox.v1 import scheduler_pb2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.disk.worth import MARGIN, TRIAL_US, DiskPace, most_load_us
+from scheduler_svc.core.parts.disk.worth import MARGIN, TRIAL_US, DiskPace, most_load_us
 
 PACE = DiskPace(base_us=2000, block_us=(100.0, 10.0), token_us=50.0)
 

@@ -14,13 +14,13 @@ from scheduler_svc.admin import board_snapshot
 from scheduler_svc.admin.board_snapshot import block_map, make_snapshot
 from scheduler_svc.admin.board_times import WINDOW_S, ReportTimes, SampleRing
 from scheduler_svc.admin.servicer import AdminServicer, worker_status
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE, BlockPool
-from scheduler_svc.core.blocks.checkpoints import CheckpointCounts
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.disk.news import DiskNews, GroupNews, take_news
+from scheduler_svc.core.parts.disk.news import DiskNews, GroupNews, take_news
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.state import CLIENT_PAUSED, DISPLACED, HELD
-from scheduler_svc.core.step.step import StepReport
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE, BlockPool
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.groups.checkpoints import CheckpointCounts
+from scheduler_svc.core.state.slots.slot_state import CLIENT_PAUSED, DISPLACED, HELD
+from scheduler_svc.core.state.steps.step import StepReport
 from scheduler_svc.metrics import read
 from scheduler_svc.step_loop import StepLoop
 from signalbox.board import link as board_link

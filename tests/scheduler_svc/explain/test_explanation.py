@@ -12,11 +12,11 @@ from scheduler_svc.admin.explanation_message import make_explanation
 from scheduler_svc.core.explain.explanation import Explanation, explain, find_requests
 from scheduler_svc.core.explain.obstacle import Reason
 from scheduler_svc.core.explain.queue_place import Group, Order
-from scheduler_svc.core.queue.order import Key
-from scheduler_svc.core.queue.tenants import TenantLimits
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
-from scheduler_svc.core.request import Request, RequestKey, RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.requests.order import Key
+from scheduler_svc.core.state.requests.request import Request, RequestKey, RequestStatus
+from scheduler_svc.core.state.requests.tenants import TenantLimits
 from signalbox.cli.admin_client import admin_client
 from signalbox.errors import InvalidRequestError
 from signalbox.protocol.hash_chain import HASH_BYTES

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.explain.explanation import explain, find_requests
 from scheduler_svc.core.explain.obstacle import Reason
-from scheduler_svc.core.request import RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import RequestStatus
 from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import BlockGroupKind
 from signalbox.protocol.hash_chain import HASH_BYTES

@@ -7,17 +7,17 @@ import random
 
 import pytest
 
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.explain import obstacle
 from scheduler_svc.core.explain.explanation import Explanation, explain
 from scheduler_svc.core.explain.obstacle import Reason
 from scheduler_svc.core.explain.queue_place import Order
-from scheduler_svc.core.queue.tenants import TenantLimits
-from scheduler_svc.core.request import RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.state import SlotState
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import RequestStatus
+from scheduler_svc.core.state.requests.tenants import TenantLimits
+from scheduler_svc.core.state.slots.slot_state import SlotState
+from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.step import gates
-from scheduler_svc.core.step.step import StepDecision
 from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import BlockGroupKind, FinishReason
 from tests.scheduler_svc.harness import MODEL, WORKER, make_info, make_request, make_scheduler, report_for

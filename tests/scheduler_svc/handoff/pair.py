@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.handoff.commit import Arrived
-from scheduler_svc.core.handoff.orders import HandoffOrders
-from scheduler_svc.core.handoff.typed import Handoff
-from scheduler_svc.core.request import Request, RequestKey, RequestStatus
+from scheduler_svc.core.parts.handoff.commit import Arrived
+from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import StepDecision, StepReport
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import Request, RequestKey, RequestStatus
+from scheduler_svc.core.state.steps.handoff_orders import HandoffOrders
+from scheduler_svc.core.state.steps.step import StepDecision, StepReport
+from scheduler_svc.core.state.worker import Worker
 from tests.scheduler_svc.harness import make_info, make_request
 
 A, B = "a", "b"

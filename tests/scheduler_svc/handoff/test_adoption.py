@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler_svc.core.cluster.notices import Placed
-from scheduler_svc.core.handoff.adopted import LAST_TERM, LEGS_OF_TERM, last_leg_before
-from scheduler_svc.core.liveness.evidence import Exit, Process
+from scheduler_svc.core.recovery.adopted_handoffs import LAST_TERM, LEGS_OF_TERM, last_leg_before
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, SnapshotError, WorkerSnapshot
-from scheduler_svc.core.request import RequestStatus
+from scheduler_svc.core.state.requests.evidence import Exit, Process
+from scheduler_svc.core.state.requests.notices import Placed
+from scheduler_svc.core.state.requests.request import RequestStatus
 from signalbox.protocol.enums import SlotStatus, WorkerExit, WorkerReach
 from tests.scheduler_svc.handoff.pair import A, B, Pair, key_of
 from tests.scheduler_svc.harness import make_request, make_slot

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from scheduler_svc.core.handoff.desk import HandoffDesk
-from scheduler_svc.core.handoff.targets import MAX_ASKED, MAX_LOOKED_AT, MAX_LOOKED_AT_IN_ALL, Targets
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.moves.desk import HandoffDesk
+from scheduler_svc.core.moves.targets import MAX_ASKED, MAX_LOOKED_AT, MAX_LOOKED_AT_IN_ALL, Targets
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.enums import WorkerRole
 from tests.scheduler_svc.handoff.pair import Pair
 from tests.scheduler_svc.harness import make_request

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.cluster.notices import Placed
-from scheduler_svc.core.handoff.handoff import Phase
-from scheduler_svc.core.request import RequestStatus
-from scheduler_svc.core.slots.state import SlotState
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.state.requests.handoff import Phase
+from scheduler_svc.core.state.requests.notices import Placed
+from scheduler_svc.core.state.requests.request import RequestStatus
+from scheduler_svc.core.state.slots.slot_state import SlotState
 from signalbox.protocol.block_groups import BlockGroup, BlockGroupKind
 from signalbox.protocol.hash_chain import HASH_BYTES
 from tests.scheduler_svc.handoff.pair import A, B, Pair, status_of

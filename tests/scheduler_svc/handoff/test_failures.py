@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler_svc.core.cluster.notices import Placed
-from scheduler_svc.core.handoff.commit import Arrived
-from scheduler_svc.core.handoff.handoff import Phase
-from scheduler_svc.core.handoff.patience import Patience
-from scheduler_svc.core.handoff.typed import Handoff
-from scheduler_svc.core.request import RequestStatus
-from scheduler_svc.core.slots.state import SlotState
+from scheduler_svc.core.parts.handoff.commit import Arrived
+from scheduler_svc.core.parts.handoff.patience import Patience
+from scheduler_svc.core.parts.handoff.typed import Handoff
+from scheduler_svc.core.state.requests.handoff import Phase
+from scheduler_svc.core.state.requests.notices import Placed
+from scheduler_svc.core.state.requests.request import RequestStatus
+from scheduler_svc.core.state.slots.slot_state import SlotState
 from scheduler_svc.core.step.report import DivergenceError
 from tests.scheduler_svc.handoff.pair import A, B, Pair, key_of, status_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.cluster.notices import Lost
+from scheduler_svc.core.state.requests.notices import Lost
 from signalbox.protocol.enums import LossCause
 from tests.scheduler_svc.handoff.pair import A, B, Pair
 

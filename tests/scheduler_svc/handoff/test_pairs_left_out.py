@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from scheduler_svc.core.handoff.typed import Handoff
-from scheduler_svc.core.liveness.evidence import Process
-from scheduler_svc.core.liveness.pairs import FIRST_S, MOST_S, PairTroubles
-from scheduler_svc.core.liveness.pairs import Pair as WorkerPair
+from scheduler_svc.core.cluster.pairs import FIRST_S, MOST_S, PairTroubles
+from scheduler_svc.core.cluster.pairs import Pair as WorkerPair
+from scheduler_svc.core.parts.handoff.typed import Handoff
+from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.links.events import take_event
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.handoff.pair import A, B, Pair

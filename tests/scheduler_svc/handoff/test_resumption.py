@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from scheduler_svc.core.moves.step_cost import MIN_LOOKS, StepCost
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.worker import Worker
 from signalbox.benchmarks.scheduler.plan import make_parser, make_plan
 from tests.scheduler_svc.handoff.pair import A, B, Pair
 

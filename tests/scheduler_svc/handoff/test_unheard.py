@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.cluster.notices import Placed
-from scheduler_svc.core.handoff.desk import HandoffRefusedError
-from scheduler_svc.core.handoff.handoff import Phase
-from scheduler_svc.core.request import Request
+from scheduler_svc.core.moves.desk import HandoffRefusedError
+from scheduler_svc.core.state.requests.handoff import Phase
+from scheduler_svc.core.state.requests.notices import Placed
+from scheduler_svc.core.state.requests.request import Request
 from tests.scheduler_svc.handoff.pair import A, B, Pair
 
 

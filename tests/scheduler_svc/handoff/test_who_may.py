@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.handoff.desk import HandoffRefusedError
-from scheduler_svc.core.handoff.eligibility import same_layout, what_differs
-from scheduler_svc.core.recovery.withdrawal import withdraw
-from scheduler_svc.core.request import RequestStatus
+from scheduler_svc.core.liveness.withdrawal import withdraw
+from scheduler_svc.core.moves.desk import HandoffRefusedError
+from scheduler_svc.core.parts.handoff.eligibility import same_layout, what_differs
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.state.requests.request import RequestStatus
 from signalbox.protocol.model_identity import ModelIdentity
 from tests.scheduler_svc.handoff.pair import A, B, Pair, key_of
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.links import delta
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.attached import make_hello

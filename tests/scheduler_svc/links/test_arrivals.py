@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from scheduler_svc.core.cluster.notices import Lost
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.recovery import snapshot as recovery
 from scheduler_svc.core.recovery.adoption import Adoption
-from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.notices import Lost
+from scheduler_svc.core.state.requests.request import RequestKey
 from scheduler_svc.links.arrivals import Arrivals
 from scheduler_svc.links.worker_link import WorkerSession
 from scheduler_svc.step_loop import StepLoop

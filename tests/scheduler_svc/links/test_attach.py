@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.liveness.evidence import Process
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
-from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.evidence import Process
+from scheduler_svc.core.state.requests.request import RequestKey
 from tests.scheduler_svc.harness import (
     WORKER,
     make_info,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
-from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step.step import StepReport
+from scheduler_svc.core.state.requests.request import RequestKey
+from scheduler_svc.core.state.steps.step import StepReport
 from signalbox.protocol.enums import FinishReason
 from tests.scheduler_svc.harness import (
     WORKER,

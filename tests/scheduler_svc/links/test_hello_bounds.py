@@ -7,11 +7,11 @@ from typing import Any
 import grpc
 import pytest
 
-from scheduler_svc.core.blocks.block_pool import BlockPool
-from scheduler_svc.core.blocks.host_cache import HostCache
 from scheduler_svc.core.cluster.offer import MAX_BLOCKS
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.blocks.block_pool import BlockPool
+from scheduler_svc.core.state.blocks.host_cache import HostCache
+from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.links import worker_link
 from scheduler_svc.links.worker_link import SNAPSHOT_FIELD, WorkerSession
 from scheduler_svc.step_loop import StepLoop

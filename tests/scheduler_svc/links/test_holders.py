@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.liveness.evidence import Process
+from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.links.holders import parse_holders
 from signalbox.errors import InvalidRequestError
 from signalbox.v1 import scheduler_pb2

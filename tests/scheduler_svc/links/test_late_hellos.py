@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import RequestKey
 from scheduler_svc.links import hello_numbers
 from scheduler_svc.links.hello_numbers import HelloNumbers
 from scheduler_svc.step_loop import StepLoop

@@ -8,11 +8,11 @@ import grpc
 import pytest
 
 from scheduler_svc import step_loop
-from scheduler_svc.core.cluster.notices import Lost
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.notices import Lost
+from scheduler_svc.core.state.requests.request import RequestKey
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from scheduler_svc.links.worker_link import WorkerSession
 from scheduler_svc.step_loop import FrontendLink, StepLoop
 from signalbox.errors import SignalboxError

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from scheduler_svc.core.admission import refusal
-from scheduler_svc.core.cluster.notices import Rejected
-from scheduler_svc.core.config import SchedulerConfig
+from scheduler_svc.core.queue import refusal
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.table import SlotTable
-from scheduler_svc.core.slots.table_check import check_table
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.notices import Rejected
+from scheduler_svc.core.state.slots.table import SlotTable
+from scheduler_svc.core.state.slots.table_check import check_table
 from scheduler_svc.server import tick_for_ever
 from scheduler_svc.step_loop import StepLoop
 from signalbox.v1 import scheduler_pb2

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.step.prefill_admission import MAX_STARTS
 from scheduler_svc.step_loop import MAX_PLACED, StepLoop
 from signalbox.v1 import scheduler_pb2

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from scheduler_svc import step_loop
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.liveness.evidence import Exit
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.evidence import Exit
 from scheduler_svc.links.directory import Send, WorkerLink
 from scheduler_svc.step_loop import StepLoop
 from signalbox.links.outbox import OutboxFullError

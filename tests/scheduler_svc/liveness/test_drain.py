@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.cluster.notices import Rejected
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.requests.notices import Rejected
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from scheduler_svc.step_loop import StepLoop
 from signalbox.v1 import scheduler_pb2
 from tests.scheduler_svc.harness import (

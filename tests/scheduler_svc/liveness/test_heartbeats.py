@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.step_loop import StepLoop
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.links.outbox import OutboxFullError

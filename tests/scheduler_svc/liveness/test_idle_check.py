@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.idle_check import IdleCheck
 from scheduler_svc.step_loop import StepLoop
 from signalbox.links.heartbeat import HEARTBEAT_S

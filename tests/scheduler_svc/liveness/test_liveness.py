@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.cluster.notices import Lost, Placed, Rejected
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.explain.explanation import explain
-from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.evidence import Exit, Process
+from scheduler_svc.core.state.requests.notices import Lost, Placed, Rejected
 from signalbox.protocol.enums import LossCause, WorkerExit, WorkerHealth, WorkerReach
 from tests.scheduler_svc.harness import make_info, make_request
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler_svc.core.cluster.frontend_desk import Question
-from scheduler_svc.core.cluster.notices import Lost
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.liveness.judgement import GUARDIAN_S
-from scheduler_svc.core.request import RequestKey
+from scheduler_svc.core.recovery.frontend_desk import Question
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.evidence import Exit, Process
+from scheduler_svc.core.state.requests.notices import Lost
+from scheduler_svc.core.state.requests.request import RequestKey
 from signalbox.protocol.enums import WorkerExit, WorkerReach
 from tests.scheduler_svc.harness import make_info
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler_svc.core.cluster.notices import Lost
 from scheduler_svc.core.explain.explanation import explain
-from scheduler_svc.core.liveness.evidence import Exit
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step.step import StepDecision, StepReport
+from scheduler_svc.core.state.requests.evidence import Exit
+from scheduler_svc.core.state.requests.notices import Lost
+from scheduler_svc.core.state.steps.step import StepDecision, StepReport
 from signalbox.protocol.enums import LossCause, WorkerExit
 from tests.scheduler_svc.harness import (
     WORKER,

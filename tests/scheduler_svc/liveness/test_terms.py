@@ -9,10 +9,10 @@ import grpc
 import pytest
 
 from scheduler_svc.core.cluster.term import Term, TermError
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
-from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import RequestKey
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError
 from signalbox.links.rpc_errors import error_of

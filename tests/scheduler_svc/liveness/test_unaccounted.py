@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler_svc.core.cluster.frontend_desk import Question
-from scheduler_svc.core.cluster.notices import Lost, Placed
 from scheduler_svc.core.cluster.unaccounted import MAX_LOST, UnaccountedRequests
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.liveness.evidence import Process
+from scheduler_svc.core.recovery.frontend_desk import Question
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
-from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.evidence import Process
+from scheduler_svc.core.state.requests.notices import Lost, Placed
+from scheduler_svc.core.state.requests.request import RequestKey
 from scheduler_svc.step_loop import StepLoop
 from signalbox.protocol.enums import FinishReason, LossCause, SlotStatus, WorkerReach
 from signalbox.v1 import scheduler_pb2

@@ -7,12 +7,12 @@ from copy import copy
 from dataclasses import dataclass, field
 from unittest import mock
 
-from scheduler_svc.core.admission.affinity import Affinity
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.placement.choice import FEWER, Choice
-from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.affinity import Affinity
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.enums import WorkerRole
 
 

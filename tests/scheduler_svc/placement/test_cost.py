@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step.step import StepReport
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.steps.step import StepReport
 from tests.scheduler_svc.harness import make_info, make_request
 from tests.scheduler_svc.step.test_steady_steps import count_lines
 

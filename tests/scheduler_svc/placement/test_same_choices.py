@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.placement.choice import Choice
-from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import StepRecord, StepReport
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.steps.step import StepRecord, StepReport
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.enums import FinishReason, WorkerRole
 from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.protocol.model_identity import ModelIdentity

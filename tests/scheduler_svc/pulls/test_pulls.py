@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.explain.explanation import explain
-from scheduler_svc.core.pulls.pace import STALE_S, PullPace
-from scheduler_svc.core.request import Request, RequestKey, RequestStatus
+from scheduler_svc.core.parts.pulls.pace import STALE_S, PullPace
+from scheduler_svc.core.state.requests.request import Request, RequestKey, RequestStatus
+from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.step.report import DivergenceError
-from scheduler_svc.core.step.step import StepDecision
 from scheduler_svc.links.delta import build_step
 from scheduler_svc.links.events import take_event
 from signalbox.protocol.hash_chain import chain_hashes, root_hash

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.cluster.notices import Rejected
-from scheduler_svc.core.queue.tenants import TenantLimits
-from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.requests.notices import Rejected
+from scheduler_svc.core.state.requests.request import RequestKey
+from scheduler_svc.core.state.requests.tenants import TenantLimits
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, run_step
 
 

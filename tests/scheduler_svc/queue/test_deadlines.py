@@ -10,14 +10,14 @@ import pytest
 from scheduler_svc.config import SchedulerSettings
 from scheduler_svc.core.queue.class_queue import ClassQueue
 from scheduler_svc.core.queue.deadline_queue import STARTS_PER_LATE, DeadlineQueue, LateQuota
-from scheduler_svc.core.queue.deadlines import parse_ttft_targets
 from scheduler_svc.core.queue.ledger import Ledger
 from scheduler_svc.core.queue.sorted_queue import ArrivalQueue
-from scheduler_svc.core.queue.tenants import TenantLimits
 from scheduler_svc.core.queue.ttft_estimator import MEMORY_S, TtftEstimator
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
-from scheduler_svc.core.request import Request, RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.requests.request import Request, RequestStatus
+from scheduler_svc.core.state.requests.tenants import TenantLimits
+from scheduler_svc.core.state.ttft_targets import parse_ttft_targets
 from scheduler_svc.metrics import read
 from scheduler_svc.step_loop import StepLoop
 from signalbox.benchmarks.qos import bench

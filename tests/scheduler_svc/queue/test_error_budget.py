@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.admission.error_budget import ErrorBudget
-from scheduler_svc.core.admission.safe_mode import MIN_LATE, SafeMode
-from scheduler_svc.core.queue.entry import QueueEntry
+from scheduler_svc.core.queue.error_budget import ErrorBudget
+from scheduler_svc.core.queue.safe_mode import MIN_LATE, SafeMode
+from scheduler_svc.core.state.requests.entry import QueueEntry
 from tests.scheduler_svc.harness import make_request, make_scheduler
 
 SETTINGS = {

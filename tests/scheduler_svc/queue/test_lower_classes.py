@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from scheduler_svc.config import SchedulerSettings
-from scheduler_svc.core.admission.recent_classes import LATELY_S, RecentClasses
-from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step.step import StepDecision
+from scheduler_svc.core.state.recent_classes import LATELY_S, RecentClasses
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.steps.step import StepDecision
 from signalbox.benchmarks.qos import bench
 from signalbox.errors import StartupError
 from signalbox.runtime.config import load

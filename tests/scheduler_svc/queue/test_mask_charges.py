@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler_svc.core.queue.mask_seconds import OTHER, MaskSeconds
-from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.step.report import DivergenceError
 from signalbox.protocol.enums import FinishReason
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for

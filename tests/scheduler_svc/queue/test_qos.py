@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.queue.spec import parse_policy
+from scheduler_svc.core.state.policy_spec import parse_policy
 from signalbox.benchmarks.qos import bench
 from signalbox.benchmarks.qos.plan import Stream, make_qos_plan
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from scheduler_svc.config import SchedulerSettings
-from scheduler_svc.core.cluster.notices import Rejected
-from scheduler_svc.core.queue.tenants import TenantLimits
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
-from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
-from scheduler_svc.core.step.step import StepDecision, StepReport
+from scheduler_svc.core.state.requests.notices import Rejected
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.requests.tenants import TenantLimits
+from scheduler_svc.core.state.steps.step import StepDecision, StepReport
+from scheduler_svc.core.state.worker import Worker
 from signalbox.errors import StartupError
 from signalbox.runtime import config
 from tests.scheduler_svc.harness import (

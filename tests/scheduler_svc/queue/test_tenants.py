@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from scheduler_svc.admin.tenant_file import parse_tenants, watch_tenants
-from scheduler_svc.core.cluster.notices import Rejected
-from scheduler_svc.core.queue.tenants import TenantLimits, Tenants
+from scheduler_svc.core.state.requests.notices import Rejected
+from scheduler_svc.core.state.requests.tenants import TenantLimits, Tenants
 from signalbox.benchmarks.qos.plan import Stream, make_qos_plan
 from signalbox.cli.admin_client import admin_client
 from signalbox.errors import InvalidRequestError, StartupError

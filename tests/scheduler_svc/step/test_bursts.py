@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler_svc.core.request import RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.requests.request import RequestStatus
+from scheduler_svc.core.state.steps.pacing import WINDOW
+from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.step.bursts import MOST_STEPS
-from scheduler_svc.core.step.pacing import WINDOW
 from scheduler_svc.core.step.shortage import certain_to_end
-from scheduler_svc.core.step.step import StepDecision
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, report_for
 
 STEP_S = 0.005

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_svc.core.step.step import StepDecision
+from scheduler_svc.core.state.steps.step import StepDecision
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, run_step, tokens_by_name
 
 

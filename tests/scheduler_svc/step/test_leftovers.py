@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
-from scheduler_svc.core.request import RequestKey
+from scheduler_svc.core.state.requests.request import RequestKey
+from scheduler_svc.core.state.steps.step import StepDecision
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from scheduler_svc.core.step.decode_blocks import grant
-from scheduler_svc.core.step.step import StepDecision
 from signalbox.protocol.enums import FinishReason
 from tests.scheduler_svc.harness import MODEL, WORKER, make_request, make_scheduler, report_for, run_step
 

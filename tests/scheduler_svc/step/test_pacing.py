@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from scheduler_svc.core.step.pacing import Pacer
+from scheduler_svc.core.state.steps.pacing import Pacer
 
 
 def simulate(one_way_s: float, step_s: float, jitter: float, steps: int = 600) -> tuple[float, float]:

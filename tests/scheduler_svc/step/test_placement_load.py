@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from tests.scheduler_svc.harness import MODEL, WORKER, make_request, make_scheduler
 
 OTHER = "other"

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step.step import StepDecision
+from scheduler_svc.core.state.requests.request import RequestKey
+from scheduler_svc.core.state.steps.step import StepDecision
 from signalbox.protocol.enums import FinishReason, NotRunReason
 from signalbox.protocol.hash_chain import HASH_BYTES
 from tests.scheduler_svc.harness import (

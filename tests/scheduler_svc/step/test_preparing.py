@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.blocks.block_pool import NO_BLOCKS
-from scheduler_svc.core.cluster.notices import Placed
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot
-from scheduler_svc.core.request import RequestKey, RequestStatus
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.blocks.block_pool import NO_BLOCKS
+from scheduler_svc.core.state.requests.notices import Placed
+from scheduler_svc.core.state.requests.request import RequestKey, RequestStatus
+from scheduler_svc.core.state.steps.step import StepDecision
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
-from scheduler_svc.core.step.step import StepDecision
 from scheduler_svc.step_loop import StepLoop
 from signalbox.protocol.enums import SlotStatus
 from signalbox.v1 import scheduler_pb2

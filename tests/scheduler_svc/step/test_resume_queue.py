@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.enums import SlotStatus
 from tests.scheduler_svc.harness import make_info, make_request, make_slot
 

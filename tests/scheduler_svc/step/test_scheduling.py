@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler_svc.core.cluster.frontend_desk import Question
-from scheduler_svc.core.cluster.notices import Rejected
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
-from scheduler_svc.core.request import RequestKey, RequestStatus
+from scheduler_svc.core.recovery.frontend_desk import Question
+from scheduler_svc.core.state.requests.notices import Rejected
+from scheduler_svc.core.state.requests.request import RequestKey, RequestStatus
+from scheduler_svc.core.state.steps.step import StepReport
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from scheduler_svc.core.step.shortage import certain_to_end
-from scheduler_svc.core.step.step import StepReport
 from signalbox.protocol.enums import FinishReason
 from tests.scheduler_svc.harness import (
     MODEL,

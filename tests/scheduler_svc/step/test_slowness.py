@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler_svc.core.liveness.evidence import Exit, Process
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step.step import StepReport
+from scheduler_svc.core.state.requests.evidence import Exit, Process
+from scheduler_svc.core.state.steps.step import StepReport
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.protocol.enums import LossCause, WorkerExit, WorkerHealth
 from tests.scheduler_svc.liveness.test_liveness import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.cluster.worker_info import WorkerInfo
-from scheduler_svc.core.request import RequestKey
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.step.step import StepDecision
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.state.requests.request import RequestKey
+from scheduler_svc.core.state.steps.step import StepDecision
+from scheduler_svc.core.state.worker_info import WorkerInfo
 from signalbox.protocol.columns import HOST_BIT
 from signalbox.protocol.enums import FinishReason
 from tests.scheduler_svc.harness import (

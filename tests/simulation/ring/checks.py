@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.worker import Worker
 from tests.simulation.reference import check_fences, check_lag, check_scheduler
 from tests.simulation.ring.clock import Process
 from tests.simulation.ring.nodes import SchedulerNode, WorkerNode

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from scheduler_svc.core.handoff.desk import HandoffRefusedError
+from scheduler_svc.core.moves.desk import HandoffRefusedError
 from signalbox.protocol.enums import WorkerRole
 from tests.simulation.ring.nodes import Node, SchedulerNode, WorkerNode
 from tests.simulation.ring.rules import note

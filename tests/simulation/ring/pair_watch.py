@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler_svc.core.handoff.desk import HandoffDesk
+from scheduler_svc.core.moves.desk import HandoffDesk
 from tests.simulation.ring.clock import current_process
 from tests.simulation.ring.request import RingRequest
 from tests.simulation.ring.rules import note

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.worker import Worker
 from tests.simulation.block_rules import Place, given_away, poison_places, sources, targets
 from tests.simulation.ring.clock import current_process
 from tests.simulation.ring.rules import note

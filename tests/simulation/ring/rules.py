@@ -7,7 +7,7 @@ from typing import Any
 from frontend_svc.requests.sessions.session import Session
 from scheduler_svc.core.cluster.frontends import End
 from scheduler_svc.core.cluster.register import Register
-from scheduler_svc.core.request import Request
+from scheduler_svc.core.state.requests.request import Request
 from signalbox.links.heartbeat import HEARTBEAT_S, Attention, Silence
 from tests.simulation.ring.clock import current_process
 

@@ -28,7 +28,7 @@ import worker_svc.transfer.control.target
 import worker_svc.worker
 from frontend_svc.requests.sessions.session import Session, SessionStatus
 from scheduler_svc.admin.tenant_file import parse_tenants
-from scheduler_svc.core.handoff.desk import HandoffDesk
+from scheduler_svc.core.moves.desk import HandoffDesk
 from scheduler_svc.lease import holder_watch, predecessor_link
 from scheduler_svc.lease.alone import NoLease
 from scheduler_svc.lease.lease import Holder, Lease

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.core.slots.table import SlotTable
+from scheduler_svc.core.state.slots.table import SlotTable
 from tests.simulation.named import INFLIGHT, request, simulate
 from worker_svc.core.drafts import policy
 

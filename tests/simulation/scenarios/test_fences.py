@@ -6,13 +6,13 @@ import functools
 
 import pytest
 
-from scheduler_svc.core.blocks import side_copies
-from scheduler_svc.core.blocks.prefix_sharing import Prefix
-from scheduler_svc.core.request import Request
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.parts.fetch import side_copies
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.steps.step import StepDecision
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step import prefill_admission
 from scheduler_svc.core.step.builder import build_step
-from scheduler_svc.core.step.step import StepDecision
+from scheduler_svc.core.step.prefix_sharing import Prefix
 from tests.simulation.named import INFLIGHT, request, simulate
 from tests.simulation.scenario import Simulation
 from tests.simulation.session import Session
@@ -167,7 +167,7 @@ def test_what_is_being_fetched_is_not_overwritten(inflight: int) -> None:
 @INFLIGHT
 def test_a_full_pool_with_frees_and_fences_pending(inflight: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody ends, at most one victim falls per need, and nobody waits for copies twice per start."""
-    from scheduler_svc.core.step import maker  # noqa: PLC0415
+    from scheduler_svc.core import step_maker as maker  # noqa: PLC0415
 
     victims: list[tuple[int, int]] = []
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler_svc.core.config import SchedulerConfig
 from scheduler_svc.core.scheduler import Scheduler
+from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.links import delta as scheduler_delta
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from signalbox.v1 import generation_pb2, scheduler_pb2

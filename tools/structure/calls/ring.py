@@ -9,11 +9,11 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from scheduler_svc.core.blocks.block_pool import HASH_DTYPE
-from scheduler_svc.core.config import SchedulerConfig
-from scheduler_svc.core.request import Request
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.core.slots.worker import Worker
+from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.requests.request import Request
+from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.links import delta as scheduler_delta
 from scheduler_svc.links.disk import take_disk_event
 from signalbox.protocol.block_groups import BlockGroup, StateGroup

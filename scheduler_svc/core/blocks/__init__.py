@@ -1,1 +1,0 @@
-"""The KV blocks of one worker: who holds them, what they contain, which goes next."""

@@ -1,0 +1,1 @@
+"""Lanes: decode rows that take turns in steps (docs/design.md, LA)."""

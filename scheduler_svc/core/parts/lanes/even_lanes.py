@@ -1,0 +1,23 @@
+"""Keeps the lanes of a worker even: requests end when they like, and each lane should have as much to do (LA5)."""
+
+from __future__ import annotations
+
+from scheduler_svc.core.state.slots.table import SlotTable
+from scheduler_svc.core.state.steps.step import StepDecision
+
+
+def even_out(table: SlotTable, step: StepDecision) -> None:
+    """Rows of the lane whose turn it is go to those that have fewest: they are left out of `step`, and run next in a
+    turn of the other lane, with no step of theirs in between."""
+    counts = [len(lane.slots) for lane in table.lanes]
+    number = table.turn_number
+    if counts[number] - min(counts) <= 1:
+        return
+    movable = table.turn.slots.tolist()
+    while counts[number] - min(counts) > 1:
+        lane = counts.index(min(counts))
+        slot = movable.pop()
+        table.change_lane(slot, lane)
+        step.lane_changes.append((slot, lane))
+        counts[number] -= 1
+        counts[lane] += 1

@@ -1,1 +1,0 @@
-"""Prefill and decode on workers of their own, where that pays (PD)."""

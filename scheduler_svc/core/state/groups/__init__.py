@@ -1,0 +1,1 @@
+"""Groups of blocks other than the spine: sliding windows and checkpoints of recurrent states."""
