@@ -17,6 +17,7 @@ from frontend_svc.guard.memory import Memory, trim
 from frontend_svc.guard.port import Port
 from signalbox.errors import StartupError
 from signalbox.runtime.process import SHORT_OF_MEMORY_STATUS
+from signalbox.runtime.threads import Thread
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class Guard:
             return
         if self.level is Level.TIGHT and now >= self._next_trim_s and not self._trimming.is_alive():
             self._next_trim_s = now + TRIM_S
-            self._trimming = threading.Thread(target=self._trim, args=(self._memory, now), daemon=True)
+            self._trimming = Thread(target=self._trim, args=(self._memory, now), daemon=True)
             self._trimming.start()
         if self.level is Level.LAST and not self._last_s:
             self._last_s = now

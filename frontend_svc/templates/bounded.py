@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from signalbox.runtime.threads import Thread
+
 T = TypeVar("T")
 POLL_S = 0.02
 
@@ -32,7 +34,7 @@ class BoundedThreads:
         async with asyncio.timeout(self._limit_s):
             await self._places.acquire()
             outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-            thread = threading.Thread(target=_run, args=(work, outcome), daemon=True)
+            thread = Thread(target=_run, args=(work, outcome), daemon=True)
             try:
                 thread.start()
                 return await outcome

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from signalbox.runtime.threads import Thread
+
 log = logging.getLogger(__name__)
 
 
@@ -90,7 +92,7 @@ def start_thread(
             FAILURES.add(part, error, is_end=True)
             on_failed(error)
 
-    thread = threading.Thread(target=guarded, name=part, daemon=True)
+    thread = Thread(target=guarded, name=part, daemon=True)
     thread.start()
     return thread
 

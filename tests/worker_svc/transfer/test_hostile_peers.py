@@ -20,6 +20,7 @@ from signalbox.v1.transfer_offer_pb2 import (
     ReadBlocks,
     TransferOffer,
 )
+from tests.signalbox.runtime.test_threads import die_at_birth
 from tests.worker_svc.transfer.memories import assert_moved, make_memory, offered
 from worker_svc.transfer.block_memory import BlockMemory
 from worker_svc.transfer.channels import streams, tcp_source
@@ -221,8 +222,24 @@ def false_source(answers: bytes) -> Iterator[tuple[str, int]]:
         acceptor.close()
 
 
-def test_an_error_with_one_connection_leaves_the_port_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LO1: of any kind, a thread that is not to be had too."""
+def refuse(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """No thread is to be had for the first one of that name."""
+    real, failed = threading.Thread.start, threading.Event()
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name == name and not failed.is_set():
+            failed.set()
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+
+
+@pytest.mark.parametrize("spoil", [refuse, die_at_birth])
+def test_an_error_with_one_connection_leaves_the_port_open(
+    monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pytest.MonkeyPatch, str], None]
+) -> None:
+    """LO1, LO3: of any kind, a thread that is not to be had too, or that ends before it begins."""
     served = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -230,19 +247,11 @@ def test_an_error_with_one_connection_leaves_the_port_open(monkeypatch: pytest.M
         served.set()
 
     acceptor = Acceptor(listener, serve, "patient")
-    real, failed = threading.Thread.start, threading.Event()
-
-    def refuse_once(thread: threading.Thread) -> None:
-        if thread.name == "patient" and not failed.is_set():
-            failed.set()
-            raise RuntimeError("can't start new thread")
-        real(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    spoil(monkeypatch, "patient")
     try:
         with socket.create_connection(listener.getsockname()) as first:
             assert first.recv(1) == b"", "it is not closed"
-        assert failed.is_set()
+        assert not served.is_set()
         with socket.create_connection(listener.getsockname()):
             assert served.wait(10)
     finally:

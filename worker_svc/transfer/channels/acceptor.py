@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from signalbox.runtime.bounded_lines import BoundedLines
 from signalbox.runtime.parts import FAILURES, start_thread
+from signalbox.runtime.threads import Thread
 from worker_svc.transfer.errors import TransferError
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class Acceptor:
         prepared = self._prepare(connection)
         self._enter(prepared)
         try:
-            threading.Thread(target=self._run, args=(prepared,), name=self._name, daemon=True).start()
+            Thread(target=self._run, args=(prepared,), name=self._name, daemon=True).start()
         except Exception:
             self._leave(prepared)
             prepared.close()
