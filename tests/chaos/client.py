@@ -20,7 +20,6 @@ from tests.chaos.ring import Frontend
 SILENCE_S = 120.0
 """A stream that says nothing for so long counts as lost."""
 SLOW_AFTER_BYTES = 8_000
-SLOW_PAUSE_S = 4.0
 SLOW_BUFFER_BYTES = 4096
 LEAVES_AFTER_BYTES = 12_000
 REFUSALS = (429, 503)
@@ -68,10 +67,11 @@ async def _read_all(
     reader: asyncio.StreamReader, ask: Ask, outcome: Outcome
 ) -> tuple[bytes, list[tuple[int, float]]]:
     """All bytes that its client wants, and how many there were when. A broken connection is an end like any other."""
-    is_slow = ask.is_slow
+    silent_s = ask.silent_s
     data = bytearray()
     reads: list[tuple[int, float]] = []
     while True:
+        await asyncio.sleep(ask.pace_s)
         try:
             async with asyncio.timeout(SILENCE_S):
                 piece = await reader.read(1 << 16)
@@ -84,9 +84,9 @@ async def _read_all(
         reads.append((len(data), time.monotonic()))
         if ask.leaves and len(data) > LEAVES_AFTER_BYTES:
             return bytes(data), reads
-        if is_slow and len(data) > SLOW_AFTER_BYTES:
-            await asyncio.sleep(SLOW_PAUSE_S)
-            is_slow = False
+        if len(data) > SLOW_AFTER_BYTES:
+            await asyncio.sleep(silent_s)
+            silent_s = 0.0
 
 
 def _take_answer(data: bytes, reads: list[tuple[int, float]], outcome: Outcome) -> None:

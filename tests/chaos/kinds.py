@@ -21,6 +21,7 @@ PROMPTS = (
     "async def fetch(url, timeout):\n",
     "def test_split(self):\n        self.assertEqual(",
 )
+SLOW_PAUSE_S = 4.0
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,18 @@ class Ask:
     """http: server-sent events read by hand; sdk: OpenAI's; grpc: our client."""
     body: dict[str, Any]
     """Of /v1/completions or /v1/chat/completions; of grpc: prompt and sampling."""
-    is_slow: bool = False
-    """Its client stops reading for some seconds, until its request is paused."""
+    silent_s: float = 0.0
+    """Its client stops reading for so long, once, so that its request is paused."""
+    pace_s: float = 0.0
+    """Its client waits for so long before each read of some KiB."""
 
     leaves: bool = False
     """Its client hangs up in the middle."""
+
+    @property
+    def is_slow(self) -> bool:
+        """Its client does not read as fast as output comes."""
+        return self.silent_s > 0 or self.pace_s > 0
 
     @property
     def path(self) -> str:
@@ -108,7 +116,7 @@ def _stop(index: int, num_tokens: int) -> Ask:
 def _slow(index: int, num_tokens: int) -> Ask:
     body = _body(index, num_tokens, seed=index, logprobs=5, **SAMPLED)
     body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
-    return Ask("slow reader", "http", body, is_slow=True)
+    return Ask("slow reader", "http", body, silent_s=SLOW_PAUSE_S)
 
 
 def _leaver(index: int, num_tokens: int) -> Ask:

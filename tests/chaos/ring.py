@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 import re
 import shutil
@@ -22,11 +23,15 @@ from signalbox.cli.admin_client import admin_client
 from signalbox.cli.ring.readiness import http_get
 from signalbox.cli.ring.ring import DEMO_MODEL, flags
 from signalbox.links import rpc
+from signalbox.links.tls.identity import take_on
+from signalbox.links.tls.roles import Role
 from signalbox.protocol.enums import WorkerRole
 from signalbox.v1 import admin_pb2, admin_pb2_grpc
+from tests.chaos.clock import Clock
 from tests.chaos.proxy import Connections, Proxy, SortingProxy, dials_from
 from tests.chaos.service import Service
 from tests.ports import free_ports
+from tests.signalbox.links.tls.certificates import Certificates
 
 READY_TIMEOUT_S = 400.0
 POLL_S = 0.05
@@ -53,9 +58,14 @@ class Shape:
     """A second scheduler waits for the file lock of the first."""
     proxied: bool = False
     """All links between services go through proxies."""
+    tls: bool = False
+    """Links between services are mutual TLS; clients and readers of metrics come in plaintext."""
+    clocks: bool = False
+    """Each service has a wall clock that can be set."""
     scheduler_flags: tuple[str, ...] = ()
     worker_flags: tuple[str, ...] = ()
     frontend_flags: tuple[str, ...] = ()
+    """Of flags, `{folder}` is the ring's own directory."""
 
     @property
     def schedulers(self) -> tuple[str, ...]:
@@ -71,6 +81,11 @@ class Shape:
     def frontends(self) -> tuple[str, ...]:
         """Names of the processes."""
         return tuple(f"frontend-{index}" for index in range(self.num_frontends))
+
+    @property
+    def by_kind(self) -> dict[str, tuple[str, ...]]:
+        """Names of the processes by what they are."""
+        return {"scheduler": self.schedulers, "worker": self.workers, "frontend": self.frontends}
 
 
 @dataclass(frozen=True)
@@ -106,6 +121,9 @@ class Ring:
         self.metrics: dict[str, str] = {}
         """host:port of /metrics by service."""
         self.frontends: list[Frontend] = []
+        self.clocks: dict[str, Clock] = {}
+        """By service, where they can be set."""
+        self._certificates = Certificates.make(folder / "certificates") if shape.tls else None
         self._ports = iter(free_ports(40))
         self._schedulers = {name: self._address() for name in shape.schedulers}
         for name in shape.schedulers:
@@ -128,9 +146,10 @@ class Ring:
             self.deaths.append(FrontendDeath(name, time.monotonic()))
         await self.services[name].kill()
 
-    async def restart(self, name: str) -> None:
-        """SIGTERM, and a new process; returns when it is ready."""
+    async def restart(self, name: str, *settings: str) -> None:
+        """SIGTERM, and a new process, with these flags after those of the shape; returns when it is ready."""
         await self.services[name].stop()
+        self.services[name].settings = settings
         if name in self.shape.frontends:
             self.deaths.append(FrontendDeath(name, time.monotonic(), was_planned=True))
         self.start(name)
@@ -192,7 +211,7 @@ class Ring:
 
     async def drain(self, worker: str, *, resume: bool = False) -> None:
         """Has the scheduler place nothing there, or again."""
-        async with rpc.channel(self.scheduler_address) as channel:
+        async with rpc.channel(self.scheduler_address, Role.SCHEDULER) as channel:
             stub: Any = admin_pb2_grpc.AdminServiceStub(channel)
             request = admin_pb2.DrainWorkerRequest(worker_id=worker, resume=resume)
             await stub.DrainWorker(request, timeout=STATUS_TIMEOUT_S)
@@ -211,6 +230,7 @@ class Ring:
 
     async def open(self) -> None:
         """Starts everything and returns when all of it is ready."""
+        take_on(self._certificates.identity(Role.OPERATOR) if self._certificates else None)
         for proxy in self._listeners:
             await proxy.start()
         first, *others = self.shape.schedulers
@@ -224,6 +244,7 @@ class Ring:
         await asyncio.gather(*(service.kill() for service in self.services.values()))
         for proxy in self._listeners:
             await proxy.close()
+        take_on(None)
 
     # ---- flags
 
@@ -231,8 +252,21 @@ class Ring:
         return f"127.0.0.1:{next(self._ports)}"
 
     def _add(self, name: str, module: str, *groups: Iterable[str]) -> None:
-        arguments = [argument for group in groups for argument in group]
-        self.services[name] = Service(name, module, arguments, self.tree, self.folder / f"{name}.log")
+        role = Role(module.removesuffix("_svc"))
+        given = [*itertools.chain.from_iterable(groups), *self._secured(role)]
+        arguments = [argument.replace("{folder}", str(self.folder)) for argument in given]
+        if self.shape.clocks:
+            self.clocks[name] = Clock(self.folder / f"{name}.clock")
+        environment = self.clocks[name].environment if self.shape.clocks else {}
+        log = self.folder / f"{name}.log"
+        self.services[name] = Service(name, module, arguments, self.tree, log, environment)
+
+    def _secured(self, role: Role) -> tuple[str, ...]:
+        if self._certificates is None:
+            return ()
+        cert, key, ca = self._certificates.files(role)
+        plain = () if role is Role.FRONTEND else ("--no-metrics-tls",)
+        return (*flags(tls_cert=cert, tls_key=key, tls_ca=ca), *plain)
 
     def _measured(self, name: str) -> tuple[str, ...]:
         self.metrics[name] = self._address()
@@ -293,7 +327,7 @@ class Ring:
 
 async def _status_of(scheduler: str) -> admin_pb2.GetStatusResponse:
     """Empty when it does not answer. (By hand, since a scheduler of another version may not know who leads.)"""
-    async with rpc.channel(scheduler) as channel:
+    async with rpc.channel(scheduler, Role.SCHEDULER) as channel:
         stub: Any = admin_pb2_grpc.AdminServiceStub(channel)
         with contextlib.suppress(grpc.aio.AioRpcError):
             status = await stub.GetStatus(admin_pb2.GetStatusRequest(), timeout=STATUS_TIMEOUT_S)

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 POLL_S = 0.02
 STOP_TIMEOUT_S = 150.0
 """For a frontend that lets its streams end."""
+NO_MORE: Mapping[str, str] = MappingProxyType({})
 
 _WITH_US = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
 """Has a service end when we are killed. (No `preexec_fn`: gRPC's threads do not survive a fork.)"""
@@ -23,9 +25,21 @@ _WITH_US = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
 class Service:
     """`python -m MODULE` of the tree under test; the log of an earlier process of the name goes on."""
 
-    def __init__(self, name: str, module: str, flags: Sequence[str], tree: Path, log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        flags: Sequence[str],
+        tree: Path,
+        log: Path,
+        environment: Mapping[str, str] = NO_MORE,
+    ) -> None:
+        """environment: beside ours."""
         self.name = name
         self.log = log
+        self.settings: Sequence[str] = ()
+        """Further flags of the processes that are started from now on."""
+        self._environment = environment
         self._command = (*_WITH_US, sys.executable, "-m", module, *flags)
         self._tree = tree
         self._process: subprocess.Popen[bytes] | None = None
@@ -49,9 +63,9 @@ class Service:
             return
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command,
+                (*self._command, *self.settings),
                 cwd=self._tree,
-                env=os.environ | {"PYTHONPATH": _python_path(self._tree)},
+                env=os.environ | {"PYTHONPATH": _python_path(self._tree)} | dict(self._environment),
                 stdout=log,
                 stderr=log,
             )

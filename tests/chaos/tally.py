@@ -36,6 +36,8 @@ class Tally:
     verdicts: Counter[Verdict] = field(default_factory=Counter)
     gaps: list[float] = field(default_factory=list)
     """Longest pause of each stream that a fault met, in seconds; slow readers are not among them."""
+    longest: str = ""
+    """Which stream paused for longest, and when."""
     waits: list[float] = field(default_factory=list)
     """From the first try to the first chunk, of each stream that was asked for in a window, in seconds."""
     losses: Counter[str] = field(default_factory=Counter)
@@ -82,7 +84,12 @@ class Tally:
             if outcome.ask.is_slow or not outcome.times:
                 continue
             if outcome.times[0] < window.start < outcome.times[-1]:
-                self.gaps.append(_longest_gap(outcome.times, window))
+                gap, at = _longest_gap(outcome.times, window)
+                if gap > max(self.gaps, default=0.0):
+                    self.longest = (
+                        f"lane {outcome.lane} ({outcome.ask.kind}) on {outcome.frontend} at {at:.2f}"
+                    )
+                self.gaps.append(gap)
             elif window.start <= outcome.asked <= window.end:
                 self.waits.append(outcome.times[0] - outcome.asked)
 
@@ -99,6 +106,7 @@ class Tally:
             "gap_max_s": round(max(self.gaps, default=0.0), 3),
             "start_p50_s": round(percentile(self.waits, 50), 3),
             "start_p99_s": round(percentile(self.waits, 99), 3),
+            "longest": self.longest,
             "num_gaps": len(self.gaps),
             "losses": dict(self.losses),
             "leftovers": self.leftovers,
@@ -112,10 +120,11 @@ def _was_met(outcome: Outcome, death: FrontendDeath) -> bool:
     return not death.was_planned or not outcome.flows
 
 
-def _longest_gap(times: Sequence[float], window: Window) -> float:
+def _longest_gap(times: Sequence[float], window: Window) -> tuple[float, float]:
+    """And when it began."""
     pairs = itertools.pairwise(times)
-    gaps = [b - a for a, b in pairs if b > window.start and window.start - BEFORE_S < a < window.end]
-    return max(gaps, default=0.0)
+    gaps = [(b - a, a) for a, b in pairs if b > window.start and window.start - BEFORE_S < a < window.end]
+    return max(gaps, default=(0.0, 0.0))
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

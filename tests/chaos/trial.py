@@ -78,7 +78,7 @@ async def _try_one(
     if fault.begin is not None:
         await fault.begin(ring)
     before = await count_losses(ring)
-    lanes = Lanes(ring, asks)
+    lanes = Lanes(ring, fault.asks(asks))
     lanes.start()
     windows = []
     for turn in range(times):
@@ -118,7 +118,7 @@ def group(
     faults: Sequence[tuple[Fault, int]], runner: str, drafts: bool
 ) -> dict[Shape, list[tuple[Fault, int]]]:
     """By the shape of their rings."""
-    worker = (f"--sim-base-ms={SIM_STEP_MS}",) if runner == "sim" else ()
+    worker = (f"--sim-base-ms={SIM_STEP_MS}", "--sim-weights=demo") if runner == "sim" else ()
     groups: dict[Shape, list[tuple[Fault, int]]] = {}
     for fault, times in faults:
         if runner == "sim" and fault.shape in SHAPES.values():

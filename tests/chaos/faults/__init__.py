@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.chaos.faults.changes import CHANGE_FAULTS
 from tests.chaos.faults.fault import Fault
 from tests.chaos.faults.frontends import FRONTEND_FAULTS
 from tests.chaos.faults.links import LINK_FAULTS
@@ -9,6 +10,7 @@ from tests.chaos.faults.mixed import MIXED_FAULTS
 from tests.chaos.faults.moves import MOVE_FAULTS
 from tests.chaos.faults.ranks import RANK_FAULTS
 from tests.chaos.faults.schedulers import SCHEDULER_FAULTS
+from tests.chaos.faults.starved import STARVED_FAULTS
 from tests.chaos.faults.workers import WORKER_FAULTS
 
 ALL = (
@@ -18,6 +20,8 @@ ALL = (
     *FRONTEND_FAULTS,
     *LINK_FAULTS,
     *MOVE_FAULTS,
+    *CHANGE_FAULTS,
+    *STARVED_FAULTS,
     *MIXED_FAULTS,
 )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from tests.chaos.kinds import Ask
 from tests.chaos.ring import Ring, Shape
 
 Act = Callable[[Ring, int], Awaitable[None]]
@@ -13,6 +14,11 @@ Act = Callable[[Ring, int], Awaitable[None]]
 
 async def nothing(ring: Ring, turn: int) -> None:
     """No act."""
+
+
+def as_they_are(asks: Sequence[Ask]) -> Sequence[Ask]:
+    """No change."""
+    return asks
 
 
 @dataclass(frozen=True)
@@ -31,3 +37,5 @@ class Fault:
     times: int = 3
     """Repetitions unless others are asked for."""
     shape: Shape = field(default_factory=Shape)
+    asks: Callable[[Sequence[Ask]], Sequence[Ask]] = as_they_are
+    """The streams that run, of those of the trial: the same requests, read otherwise."""

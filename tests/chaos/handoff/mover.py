@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from signalbox.links import rpc
+from signalbox.links.tls.roles import Role
 from signalbox.v1 import admin_pb2, admin_pb2_grpc
 from tests.chaos.ring import Ring
 
@@ -43,7 +44,7 @@ class Mover:
 
     async def running(self) -> dict[str, str]:
         """Worker by request id, of all that run."""
-        async with rpc.channel(self.ring.scheduler_address) as channel:
+        async with rpc.channel(self.ring.scheduler_address, Role.SCHEDULER) as channel:
             stub: Any = admin_pb2_grpc.AdminServiceStub(channel)
             call = stub.WatchBoard(admin_pb2.WatchBoardRequest(), timeout=5)
             board = await call.read()
@@ -57,7 +58,7 @@ class Mover:
 
     async def move(self, request_id: str, target: str) -> bool:
         """Begins one; False: it was refused."""
-        async with rpc.channel(self.ring.scheduler_address) as channel:
+        async with rpc.channel(self.ring.scheduler_address, Role.SCHEDULER) as channel:
             stub: Any = admin_pb2_grpc.AdminServiceStub(channel)
             request = admin_pb2.MoveRequestRequest(request_id=request_id, worker_id=target)
             try:
