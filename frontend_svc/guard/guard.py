@@ -16,8 +16,8 @@ from frontend_svc.guard.levels import KILL_SHARE, LAST_SHARE, TIGHT_SHARE, Level
 from frontend_svc.guard.memory import Memory, trim
 from frontend_svc.guard.port import Port
 from signalbox.errors import StartupError
+from signalbox.runtime.parts import Thread
 from signalbox.runtime.process import SHORT_OF_MEMORY_STATUS
-from signalbox.runtime.threads import Thread
 
 log = logging.getLogger(__name__)
 

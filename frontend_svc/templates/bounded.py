@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from signalbox.runtime.threads import Thread
+from signalbox.runtime.parts import Thread
 
 T = TypeVar("T")
 POLL_S = 0.02

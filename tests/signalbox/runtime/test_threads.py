@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from signalbox.runtime import threads
-from signalbox.runtime.threads import Thread
+from signalbox.runtime import parts
+from signalbox.runtime.parts import Thread
 
 
 def die_at_birth(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -22,7 +22,7 @@ def die_at_birth(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         real(thread)
 
     monkeypatch.setattr(threading.Thread, "_bootstrap", bootstrap)
-    monkeypatch.setattr(threads, "BEGIN_S", 0.3)
+    monkeypatch.setattr(parts, "BEGIN_S", 0.3)
 
 
 def test_whoever_starts_a_thread_is_told_that_it_never_began(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from signalbox.runtime.bounded_lines import BoundedLines
-from signalbox.runtime.parts import FAILURES, start_thread
-from signalbox.runtime.threads import Thread
+from signalbox.runtime.parts import FAILURES, Thread, start_thread
 from worker_svc.transfer.errors import TransferError
 
 logger = logging.getLogger(__name__)
