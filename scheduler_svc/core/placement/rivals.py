@@ -7,7 +7,6 @@ from bisect import bisect_right
 import numpy as np
 
 from scheduler_svc.core.placement.standings import NO_ROOM, Mask, Standings
-from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.state.worker import Worker
 
 
@@ -47,20 +46,23 @@ class Rivals:
         index = self._standings.index_of.get(worker_id) if worker_id is not None else None
         return self._standings.workers[index] if index is not None and self._chosen[index] else None
 
-    def find(self, most_load: int | None, request: Request, *, is_open: bool) -> Worker | None:
-        """The worker with most room of those with `most_load` or less (None: of all), if `request` could start there;
-        None: it could on none. `is_open`: only workers that may get a step now count."""
+    def most_room(
+        self, most_load: int | None, *, is_open: bool, has_grammar: bool
+    ) -> tuple[int, Worker | None]:
+        """Known tokens of the longest request that one of those with `most_load` or less (None: all) could start, and
+        who could; NO_ROOM and None: there is none. `is_open`: only workers that may get a step now count;
+        `has_grammar`: only those that may prepare one."""
         place = len(self._loads) if most_load is None else bisect_right(self._loads, most_load)
         if not place:
-            return None
-        key = (is_open, request.has_grammar)
+            return NO_ROOM, None
+        key = (is_open, has_grammar)
         most = self._most.get(key)
         if most is None:
             most = self._most[key] = self._most_room(*key)
         above, where = divmod(most[place - 1], len(self._loads))
-        if above + NO_ROOM < request.num_known_tokens:
-            return None
-        return self._standings.workers[int(self._by_load[where])]
+        if not above:
+            return NO_ROOM, None
+        return above + NO_ROOM, self._standings.workers[int(self._by_load[where])]
 
     def _most_room(self, is_open: bool, has_grammar: bool) -> list[int]:
         """Room above NO_ROOM, and the place of who has it, as one number that rises with the room."""

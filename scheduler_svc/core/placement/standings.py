@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -67,11 +67,13 @@ class Standings:
         size = len(self.workers)
         self.load, self.room = np.zeros(size, np.int64), np.zeros(size, np.int64)
         """Requests that run or will; tokens of the longest request that could start now, at least NO_ROOM."""
-        self.takes_new, self.may_prepare, self.decodes, self.is_open, self.is_idle = (
-            np.zeros(size, np.bool_) for _ in range(5)
+        self.takes_new, self.may_prepare, self.decodes, self.is_open = (
+            np.zeros(size, np.bool_) for _ in range(4)
         )
         """May get requests; may get one with a grammar; has the role `decode`; steps in flight leave room for another
-        one; has none in flight."""
+        one."""
+        self._idle: set[int] = set()
+        """Indexes of those that have no step in flight: few while much is to do."""
         self.hold_until = np.zeros(size)
         """No step is sent before that time, for the sake of what arrives."""
         self.unheard = set[str]().union(*(worker.vitals.unheard_by for worker in self.workers))
@@ -91,8 +93,13 @@ class Standings:
         self.load[index], self.room[index] = worker.load, num_startable_tokens(worker, self._watermark)
         self.takes_new[index], self.may_prepare[index] = worker.takes_new, worker.may_prepare
         self.decodes[index] = worker.role is WorkerRole.DECODE
-        self.is_open[index], self.is_idle[index] = worker.is_open, not worker.records
-        self.hold_until[index] = worker.hold_until if worker.records else 0.0
+        self.is_open[index] = worker.is_open
+        if worker.records:
+            self.hold_until[index] = worker.hold_until
+            self._idle.discard(index)
+        else:
+            self.hold_until[index] = 0.0
+            self._idle.add(index)
         self.unheard |= worker.vitals.unheard_by
 
     def is_true(self, worker_id: str) -> bool:
@@ -115,40 +122,44 @@ class Standings:
     def open_ids(self, now: float) -> list[str]:
         """Workers that may get a step now."""
         self.refresh()
-        return self._ids(self.is_open & (self.hold_until <= now))
+        return self._ids(np.flatnonzero(self.is_open & (self.hold_until <= now)).tolist())
 
     def idle_ids(self) -> list[str]:
         """Workers that have no step in flight."""
         self.refresh()
-        return self._ids(self.is_idle)
+        return self._ids(sorted(self._idle)) if self._idle else []
 
-    def _ids(self, chosen: Mask) -> list[str]:
-        return [self.workers[index].info.worker_id for index in np.flatnonzero(chosen).tolist()]
+    def _ids(self, indexes: Iterable[int]) -> list[str]:
+        return [self.workers[index].info.worker_id for index in indexes]
 
     def is_usual(self, request: Request) -> bool:
         """All workers that serve its model and kind could run it."""
-        is_short = request.num_known_tokens <= self._kind(request).longest
+        is_short = request.num_known_tokens <= self.longest(request.model, is_pooling=request.is_pooling)
         return is_short and request.key.frontend_instance not in self.unheard
 
     def serving(self, request: Request) -> Mask:
         """Workers that serve its model and kind, and take something new."""
-        return self._kind(request).serves & self.takes_new
+        return self._kind(request.model, request.is_pooling).serves & self.takes_new
 
-    def _kind(self, request: Request) -> _Kind:
-        key = (request.model, request.is_pooling)
+    def longest(self, model: str, *, is_pooling: bool) -> int:
+        """Most known tokens of a request that all workers which serve that model and kind could run."""
+        return self._kind(model, is_pooling).longest
+
+    def _kind(self, model: str, is_pooling: bool) -> _Kind:
+        key = (model, is_pooling)
         kind = self._kinds.get(key)
         if kind is None:
-            kind = self._kinds[key] = self._kind_of(request)
+            kind = self._kinds[key] = self._kind_of(*key)
         return kind
 
-    def _kind_of(self, request: Request) -> _Kind:
-        serves = [w.info.model == request.model and w.info.serves(request) for w in self.workers]
-        longest = [
-            worker.max_known_tokens(request.is_pooling)
-            for worker, does in zip(self.workers, serves, strict=True)
-            if does
-        ]
-        return _Kind(np.array(serves, np.bool_), min(longest, default=0))
+    def _kind_of(self, model: str, is_pooling: bool) -> _Kind:
+        infos = [worker.info for worker in self.workers]
+        does = [info.serves_pooling if is_pooling else info.serves_generation for info in infos]
+        serves = np.array(
+            [info.model == model and each for info, each in zip(infos, does, strict=True)], np.bool_
+        )
+        longest = [self.workers[index].max_known_tokens(is_pooling) for index in np.flatnonzero(serves)]
+        return _Kind(serves, min(longest, default=0))
 
 
 def num_startable_tokens(worker: Worker, watermark: int) -> int:

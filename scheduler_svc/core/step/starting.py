@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler_svc.core.state.blocks.block_pool import Blocks
+from scheduler_svc.core.state.blocks.block_pool import NO_BLOCKS, Blocks
 from scheduler_svc.core.state.blocks.tier import Found, Tier
 from scheduler_svc.core.state.groups.checkpoints import NO_CHECKPOINT, Checkpoints
 from scheduler_svc.core.state.groups.prefix import Prefix
@@ -23,7 +23,8 @@ def start_slot(
     worker.handoffs.break_export(slot, "resumed")  # it was to go without blocks
     spine, *others = zip(worker.tiers, prefix.found(worker.windows, worker.checkpoints), strict=True)
     hits = _take_found(worker, *spine, prefix, step)
-    blocks = np.concatenate((hits, worker.take_blocks(num_new - len(prefix.host_hits), step)))
+    new = worker.take_blocks(num_new - len(prefix.host_hits), step)
+    blocks = np.concatenate((hits, new)) if len(hits) else new
     table.start(slot, step.step_id, num_found, blocks, worker.pool.generations[blocks])
     branch = prefix.branch if prefix.branch > num_found else 0
     for window, other in zip(worker.windows, others, strict=False):
@@ -40,6 +41,8 @@ def start_slot(
 def _take_found(worker: Worker, tier: Tier, found: Found, prefix: Prefix, step: StepDecision) -> Blocks:
     """Holds on the device what was found in one group. Copies come before all work of the step, so whoever starts in it
     may share what they bring already."""
+    if not len(found.blocks):
+        return NO_BLOCKS
     blocks, copies = tier.take_for(found, prefix.names_of(found))
     worker.add_copies(tier, copies, step.copies)
     return blocks

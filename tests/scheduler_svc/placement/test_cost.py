@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler_svc.core.placement.choice import LOOKAHEAD, Choice
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.steps.step import StepReport
@@ -11,6 +12,8 @@ from tests.scheduler_svc.harness import make_info, make_request
 from tests.scheduler_svc.step.test_steady_steps import count_lines
 
 NUM_STARTS = 5
+MAX_LINES_OF_LOOK = 30
+"""A comparison with what was found for the first one. To look for other workers again takes some 60."""
 
 
 def report(core: Scheduler, name: str) -> None:
@@ -52,6 +55,27 @@ def lines_of_starts(num_workers: int) -> int:
 @pytest.mark.parametrize("num_workers", [16, 64])
 def test_a_start_runs_the_same_lines_however_many_workers_there_are(num_workers: int) -> None:
     assert lines_of_starts(num_workers) == lines_of_starts(5)
+
+
+def lines_of_looks(num_looks: int) -> int:
+    """Lines of looking at so many requests that a worker leaves to one with fewer, and that were looked at before."""
+    core = make_ring(16)
+    worker = core.workers["w0"]
+    worker.table.num_running += 2
+    report(core, "w1")
+    core.standings.forget()
+    waiting = list(core.queues.of(worker.info.model))[:1] * num_looks
+
+    def look() -> None:
+        choice = Choice(worker, core.config, core.standings, core.admission.continuation, 1.0)
+        assert not list(choice.candidates(waiting))
+
+    look()
+    return count_lines(look)
+
+
+def test_a_request_that_is_left_like_those_before_it_costs_few_lines() -> None:
+    assert lines_of_looks(LOOKAHEAD) - lines_of_looks(1) <= MAX_LINES_OF_LOOK * (LOOKAHEAD - 1)
 
 
 def test_a_look_at_every_worker_would_be_seen() -> None:

@@ -131,6 +131,21 @@ def test_every_choice_in_every_state_is_the_same() -> None:
     assert len(outcomes) >= 12, "the states have become too easy"
 
 
+def test_requests_that_are_looked_at_together_are_chosen_for_one_by_one() -> None:
+    """What was found for one is not taken to hold for others, which differ in length, kind, prefix or patience."""
+    num_taken = num_left = 0
+    for seed in range(400):
+        rng = random.Random(seed)
+        core = make_ring(rng)
+        worker = rng.choice(list(core.workers.values()))
+        waiting = [replace(make_waiting(rng), model=worker.info.model) for _ in range(6)]
+        choice = Choice(worker, core.config, core.standings, core.admission.continuation, NOW)
+        with Comparison(core) as comparison:
+            list(choice.candidates(waiting))
+        num_taken, num_left = num_taken + comparison.num_taken, num_left + comparison.num_left
+    assert num_taken > 300 and num_left > 300
+
+
 def report(core: Scheduler, name: str, now: float, rng: random.Random) -> None:
     """The oldest step in flight went well; now and then a request has ended with it."""
     worker = core.workers[name]

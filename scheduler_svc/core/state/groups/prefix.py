@@ -38,12 +38,16 @@ class Prefix(NamedTuple):
 
     def found(self, windows: Sequence[WindowBlocks], checkpoints: Checkpoints | None) -> list[Found]:
         """What is found in each group of a worker, its checkpoints last, if it has any."""
+        spine = self._found_in_spine() if self.num_blocks else NOTHING_FOUND
+        found = [spine, *(self.window_hits or [NOTHING_FOUND] * len(windows))]
+        return found if checkpoints is None else [*found, self.state or NOTHING_FOUND]
+
+    def _found_in_spine(self) -> Found:
         blocks = np.concatenate((self.hits, np.full(len(self.host_hits), -1, np.int32)))
         host_blocks = np.concatenate(
             (np.full(len(self.hits), -1, np.int32), np.array(self.host_hits, np.int32))
         )
-        found = [Found(blocks, host_blocks), *(self.window_hits or [NOTHING_FOUND] * len(windows))]
-        return found if checkpoints is None else [*found, self.state or NOTHING_FOUND]
+        return Found(blocks, host_blocks)
 
     def names_of(self, found: Found) -> Hashes:
         """The contents of what is found in one group: those of the last blocks of the prefix."""
