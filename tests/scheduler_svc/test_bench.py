@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from signalbox.benchmarks.scheduler.scale import Ramp, RampSample
 from signalbox.benchmarks.scheduler.step import run, summarize
 from signalbox.benchmarks.scheduler.tables import Load, make_scheduler
 
@@ -34,6 +35,23 @@ def test_every_table_is_full_and_takes_its_turn() -> None:
     assert line["core_steps_per_s"] == pytest.approx(1e6 / core_us, rel=0.01)
 
 
+def test_a_ramp_says_what_its_starts_cost() -> None:
+    ramp = Ramp(400)
+    ramp.note(RampSample(1.0, 0, 5, 1.0, 1.0))
+    ramp.note(RampSample(2.0, 100, 10, 2.0, 1.5))
+    ramp.note(RampSample(3.0, 100, 90, 7.0, 9.0))  # nothing has started since
+    ramp.note(RampSample(4.0, 300, 110, 2.5, 1.6))
+    ramp.note(RampSample(4.5, 400, 160, 3.5, 1.8))
+    assert ramp.line() == {
+        "ramp_s": 2.5,
+        "starts_per_s": 120.0,
+        "late_starts_per_s": 200.0,
+        "ramp_cpu_us_per_start": 5000.0,
+        "ramp_steps_per_start": 0.5,
+        "ramp_bench_share": 0.2,
+    }
+
+
 SMALL = ("--running", "4", "--step-ms", "10", "--seconds", "1")
 
 
@@ -47,6 +65,7 @@ def test_scale_measures_workers_behind_relays() -> None:
         assert line["per_relay"] == 2
         assert line["running_mean"] == 4
         assert 0 <= line["ramp_s"] < 60 and line["starts_per_s"] >= 0 and line["late_starts_per_s"] >= 0
+        assert line["ramp_cpu_us_per_start"] >= 0
         assert 0 < line["scheduler_cpu_share"] < 1
         assert 0 < line["steps_per_s"] <= line["workers"] * 101
         assert line["steps_per_message_up"] > 1

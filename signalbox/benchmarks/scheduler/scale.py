@@ -9,8 +9,11 @@ for neither side.
 
 All requests are submitted at once. The *ramp* is the time from the first of them that runs until all do, and decoding
 goes on beside it: `starts_per_s` is about the whole ramp, `late_starts_per_s` about its last quarter, with decode rows
-for three quarters of the requests. Measuring of steady steps starts when all requests run and every worker has done
-some steps with all of them. A number of workers is *held* when they idle for less than 2 % of the time.
+for three quarters of the requests. `ramp_cpu_us_per_start` is the scheduler's processor time in the ramp, for steps and
+starts together, by starts; it depends less on what else runs, but grows with the steps that are made meanwhile
+(`ramp_steps_per_start`). `ramp_bench_share` is the processor time of this process by that of the scheduler. Measuring
+of steady steps starts when all requests run and every worker has done some steps with all of them. A number of workers
+is *held* when they idle for less than 2 % of the time.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from signalbox.benchmarks.process_time import process_time_of
 from signalbox.benchmarks.scheduler.tables import BLOCK_SIZE, MODEL
@@ -105,35 +108,53 @@ def _submission(number: int) -> scheduler_pb2.FrontendOperation:
     return scheduler_pb2.FrontendOperation(submit=submit)
 
 
+class RampSample(NamedTuple):
+    """What had been done by some time of the ramp."""
+
+    now: float
+    """Seconds of any clock that only rises."""
+    num_running: int
+    num_steps: int
+    """Steps of all workers."""
+    scheduler_cpu_s: float
+    bench_cpu_s: float
+
+
 class Ramp:
-    """How many requests ran at which time while they started."""
+    """How many requests ran at which time while they started, and what that cost."""
 
     def __init__(self, num_requests: int) -> None:
         self._num_requests = num_requests
-        self._samples: list[tuple[float, int]] = []
+        self._samples: list[RampSample] = []
 
-    def note(self, now: float, num_running: int) -> None:
-        """`now`: seconds of any clock that only rises."""
-        if num_running and (not self._samples or self._samples[-1][1] < num_running):
-            self._samples.append((now, num_running))
+    def note(self, sample: RampSample) -> None:
+        """Keeps a sample if more requests run than in the last one."""
+        num_running = sample.num_running
+        if num_running and (not self._samples or self._samples[-1].num_running < num_running):
+            self._samples.append(sample)
 
     def line(self) -> Line:
         """Its seconds, and starts per second of all of it and of its last quarter."""
         if not self._samples:
             return {}
-        (began, first), (ended, last) = self._samples[0], self._samples[-1]
-        late = [sample for sample in self._samples if sample[1] >= 0.75 * self._num_requests] or [
-            (ended, last)
-        ]
+        first, last = self._samples[0], self._samples[-1]
+        most = 0.75 * self._num_requests
+        late = next((sample for sample in self._samples if sample.num_running >= most), last)
+        num_starts = max(last.num_running - first.num_running, 1)
+        scheduler_cpu_s = last.scheduler_cpu_s - first.scheduler_cpu_s
+        bench_cpu_s = last.bench_cpu_s - first.bench_cpu_s
         return {
-            "ramp_s": round(ended - began, 2),
-            "starts_per_s": _rate(last - first, ended - began),
-            "late_starts_per_s": _rate(last - late[0][1], ended - late[0][0]),
+            "ramp_s": round(last.now - first.now, 2),
+            "starts_per_s": _starts_per_s(first, last),
+            "late_starts_per_s": _starts_per_s(late, last),
+            "ramp_cpu_us_per_start": round(scheduler_cpu_s / num_starts * 1e6, 1),
+            "ramp_steps_per_start": round((last.num_steps - first.num_steps) / num_starts, 2),
+            "ramp_bench_share": round(bench_cpu_s / max(scheduler_cpu_s, 1e-9), 2),
         }
 
 
-def _rate(count: int, seconds: float) -> float:
-    return round(count / max(seconds, POLL_S), 1)
+def _starts_per_s(first: RampSample, last: RampSample) -> float:
+    return round((last.num_running - first.num_running) / max(last.now - first.now, POLL_S), 1)
 
 
 class Bench:
@@ -187,7 +208,7 @@ class Bench:
         """Waits until all requests run and every worker has settled. Raises BenchError when that takes too long."""
         give_up = time.monotonic() + self._setting.start_limit_s
         await self._until(lambda: self._num_running == self._setting.num_requests, give_up)
-        self._ramp.note(time.monotonic(), self._num_running)
+        self._note()
         settled = [worker.line.num_steps + SETTLE_STEPS for worker in self._workers]
         await self._until(
             lambda: all(w.line.num_steps >= steps for w, steps in zip(self._workers, settled, strict=True)),
@@ -196,7 +217,7 @@ class Bench:
 
     async def _until(self, condition: Callable[[], bool], give_up: float) -> None:
         while not condition():
-            self._ramp.note(time.monotonic(), self._num_running)
+            self._note()
             if time.monotonic() > give_up:
                 raise BenchError(
                     f"after {self._setting.start_limit_s:g} s only {self._num_running} of "
@@ -204,6 +225,11 @@ class Bench:
                     " with all of its own; nothing was measured"
                 )
             await asyncio.sleep(POLL_S)
+
+    def _note(self) -> None:
+        num_steps = sum(worker.line.num_steps for worker in self._workers)
+        cpu_s = process_time_of(self._pid), time.process_time()
+        self._ramp.note(RampSample(time.monotonic(), self._num_running, num_steps, *cpu_s))
 
     @property
     def _num_running(self) -> int:
