@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import Metric
 
 from scheduler_svc.core.cluster.identities import identities_of
+from scheduler_svc.core.parts.disk.part import disk_of
 from scheduler_svc.core.state.blocks.block_pool import BlockPool
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.state.worker_stats import WorkerStats
@@ -121,7 +122,9 @@ def read(loop: StepLoop, spans: SpanCounts) -> Iterator[Metric]:
     hosts = [sample for labels, worker in workers for sample in _group_host_blocks(labels, worker)]
     yield gauge(names.METRIC_GROUP_HOST_BLOCKS, "The same in the host tier, those that are taken.", hosts)
     on_disk = [
-        (labels, sum(map(len, worker.disk.contents))) for labels, worker in workers if worker.disk is not None
+        (labels, sum(map(len, disk.contents)))
+        for labels, worker in workers
+        if (disk := disk_of(worker)) is not None
     ]
     yield gauge(names.METRIC_DISK_BLOCKS, "Blocks that could be loaded from disk, of all groups.", on_disk)
     made = [sample for labels, worker in workers for sample in _checkpoints(labels, worker)]

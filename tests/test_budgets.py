@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from frontend_svc.links import outputs
+from scheduler_svc.core.parts.disk.part import disk_of
 from scheduler_svc.core.scheduler import Scheduler
 from tools.structure.budgets import PATH, complaints, read_budgets
 from tools.structure.calls.counting import Kind
@@ -167,7 +168,8 @@ def test_the_worker_with_features_says_all_of_them() -> None:
     info = ring.worker.info
     assert info.groups and info.state_group and info.num_host_blocks and info.num_lanes > 1
     assert info.kv_layout and info.pulls_blocks
-    assert ring.worker.disk is not None and not ring.worker.disk.is_off
+    disk = disk_of(ring.worker)
+    assert disk is not None and not disk.is_off
 
 
 def test_the_worker_with_drafts_has_some() -> None:

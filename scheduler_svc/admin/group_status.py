@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from scheduler_svc.core.parts.disk.part import disk_of
 from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.block_groups import SPINE
 from signalbox.v1 import admin_pb2
@@ -43,7 +44,7 @@ def checkpoint_status(worker: Worker) -> admin_pb2.CheckpointStatus | None:
 
 def disk_status(worker: Worker) -> admin_pb2.DiskStatus | None:
     """None: the worker has no disk tier."""
-    disk, stats = worker.disk, worker.stats
+    disk, stats = disk_of(worker), worker.stats
     if disk is None:
         return None
     return admin_pb2.DiskStatus(

@@ -20,7 +20,6 @@ from scheduler_svc.core.liveness.withdrawal import withdraw
 from scheduler_svc.core.moves.desk import HandoffDesk
 from scheduler_svc.core.moves.policies import HandoffPolicies
 from scheduler_svc.core.parts.fetch.side_copies import end_fence
-from scheduler_svc.core.parts.handoff.step_orders import has_handoff_work
 from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.placement.standings import Standings
 from scheduler_svc.core.queue.queues import Queues
@@ -150,11 +149,7 @@ class Scheduler:
     def has_work(self, worker: Worker) -> bool:
         """A step for this worker might have something in it."""
         is_there = worker.attached and not worker.vitals.has_left
-        return is_there and (
-            worker.has_own_work
-            or self._maker.is_offered(worker)
-            or (worker.handoffs.is_busy and has_handoff_work(worker))
-        )
+        return is_there and (worker.has_own_work or self._maker.is_offered(worker))
 
     def schedule(self, worker_id: str, now: float) -> StepDecision | None:
         """The next step of a worker; None when nothing would be in it, enough steps are in flight, or it is too early
@@ -164,7 +159,7 @@ class Scheduler:
             return None
         step = self._maker.make(worker, now)
         worker.changed[worker_id] = None
-        if worker.handoffs.is_busy:
+        if worker.parts.all:
             self.handoffs.look_at(worker, now)
         for request in (*step.placed, *step.prepared):
             self.register.notices.append(
@@ -185,7 +180,7 @@ class Scheduler:
             self.queues.stepped(worker, record, report, mask_work)
         if self.config.just_in_time_steps and len(worker.records) == worker.limits.max_inflight_steps - 1:
             worker.hold_until = now + worker.pacer.hold_s()
-        if worker.handoffs.is_busy:
+        if worker.parts.all:
             self.handoffs.look_at(worker, now)
         if record is not None and record.is_solo:
             absolve(worker, record, report, self.register)

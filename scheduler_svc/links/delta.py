@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
+from scheduler_svc.core.parts.disk.loads import DISK
+from scheduler_svc.core.parts.disk.stores import DiskOrders
+from scheduler_svc.core.parts.handoff.orders import HandoffOrders
+from scheduler_svc.core.parts.lanes.even_lanes import LaneOrders
+from scheduler_svc.core.parts.pulls.part import PULLS
+from scheduler_svc.core.parts.pulls.pull import PullOrders
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot
 from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE, Blocks
 from scheduler_svc.core.state.blocks.copy_group import BlockCopy
 from scheduler_svc.core.state.requests.request import BlockNames, Request, RequestKey
+from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.steps.step import Start, StepDecision, StepReport
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.state.worker_info import WorkerInfo
-from scheduler_svc.links.disk import write_disk_orders
+from scheduler_svc.links.disk import write_disk_orders, write_loads
 from scheduler_svc.links.handoff_columns import build_import, parse_other, write_handoffs
 from scheduler_svc.links.mask_account import mask_account
-from scheduler_svc.links.pull_columns import write_pulls
+from scheduler_svc.links.pull_columns import write_pull, write_pulls
 from signalbox.links.outbox import split
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays
@@ -40,8 +48,9 @@ def build_messages(
     """`step` and, ahead of it, the requests placed with it, which lose their payloads. Several messages when one would
     be larger than `max_bytes`; a request that is larger goes alone."""
     new_requests = [build_new_request(request, worker) for request in step.placed]
-    if step.handoffs is not None:
-        new_requests += map(build_import, step.handoffs.arriving)
+    handoffs = step.ordered(HandoffOrders)
+    if handoffs is not None:
+        new_requests += map(build_import, handoffs.arriving)
     for request in step.placed:
         request.payload = b""
     parts = list(split(new_requests, lambda request: request.ByteSize(), max_bytes))
@@ -69,18 +78,34 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
     for name in ("finished_slots", "preempted_slots", "paused_slots", "unpaused_slots"):
         if slots := getattr(step, name):
             setattr(message, name, columns.pack(slots, columns.U16))
-    if step.lane_changes:
-        columns.LANES.write(message, step.lane_changes)
     message.may_be_skipped = step.may_be_skipped
     if step.is_solo:
         message.is_solo, message.aside_slots = True, columns.pack(step.aside_slots, columns.U16)
     if step.draft_limits:
         columns.DRAFTS.write(message, step.draft_limits)
-    if step.handoffs is not None:
-        write_handoffs(message.handoffs, step.handoffs)
-    if step.begins_pull or step.pulls is not None:
-        write_pulls(message.pulls, step)
+    if step.fetch is not None:
+        WRITE_FETCH[step.fetch.source](message, step.fetch)
+    for kind, orders in step.orders.items():
+        WRITE_ORDERS[kind](message, orders)
     return message
+
+
+def _write_lanes(message: scheduler_pb2.SchedulerOutput, orders: LaneOrders) -> None:
+    columns.LANES.write(message, orders.changes)
+
+
+WRITE_ORDERS: dict[type[Any], Callable[[scheduler_pb2.SchedulerOutput, Any], None]] = {
+    LaneOrders: _write_lanes,
+    HandoffOrders: write_handoffs,
+    DiskOrders: write_disk_orders,
+    PullOrders: write_pulls,
+}
+"""By type of the orders of a part."""
+WRITE_FETCH: dict[str, Callable[[scheduler_pb2.SchedulerOutput, Fence], None]] = {
+    DISK: write_loads,
+    PULLS: write_pull,
+}
+"""By name of a source."""
 
 
 def _write_copies(message: scheduler_pb2.SchedulerOutput, step: StepDecision) -> None:
@@ -93,8 +118,6 @@ def _write_copies(message: scheduler_pb2.SchedulerOutput, step: StepDecision) ->
         message.side_copies.fence = step.fence.fence_id
         if step.fence.copies:
             _write_block_copies(message.side_copies, step.fence.copies)
-    if step.has_disk_orders:
-        write_disk_orders(message.disk, step)
 
 
 def _write_block_copies(message: scheduler_pb2.BlockCopies, copies: list[BlockCopy]) -> None:

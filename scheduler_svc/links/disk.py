@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler_svc.core.parts.disk.loads import end_loads
-from scheduler_svc.core.parts.disk.news import DiskNews, GroupNews, take_news
-from scheduler_svc.core.parts.disk.stores import end_stores
+from scheduler_svc.core.parts.disk.news import DiskNews, GroupNews
+from scheduler_svc.core.parts.disk.part import disk_of, disk_part
+from scheduler_svc.core.parts.disk.stores import DiskOrders, end_stores
 from scheduler_svc.core.state.blocks.copy_group import NamedBlock
-from scheduler_svc.core.state.steps.step import StepDecision
+from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
 from signalbox.protocol import columns
@@ -18,14 +19,17 @@ from signalbox.v1 import scheduler_pb2
 DISK_EVENTS = ("disk_news", "disk_loads_ended", "disk_stores_ended")
 
 
-def write_disk_orders(message: scheduler_pb2.DiskOrders, step: StepDecision) -> None:
-    """What `step` orders."""
-    if step.loads is not None:
-        _write_blocks(message.loads, step.loads.loads)
-        message.most_us = step.loads.most_us
-    if step.stores:
-        _write_blocks(message.stores, step.stores)
-    message.drops, message.drops_all = b"".join(step.drops), step.drops_all
+def write_loads(message: scheduler_pb2.SchedulerOutput, fetch: Fence) -> None:
+    """Loads that a step begins."""
+    _write_blocks(message.disk.loads, fetch.loads)
+    message.disk.most_us = fetch.most_us
+
+
+def write_disk_orders(message: scheduler_pb2.SchedulerOutput, orders: DiskOrders) -> None:
+    """Stores and deletions of a step."""
+    if orders.stores:
+        _write_blocks(message.disk.stores, orders.stores)
+    message.disk.drops, message.disk.drops_all = b"".join(orders.drops), orders.drops_all
 
 
 def _write_blocks(message: scheduler_pb2.NamedBlocks, blocks: Sequence[NamedBlock]) -> None:
@@ -38,12 +42,16 @@ def take_disk_event(worker: Worker, event: scheduler_pb2.WorkerEvent) -> None:
     """Takes what a worker says of its disk tier. DivergenceError when it cannot be read."""
     try:
         if event.HasField("disk_news"):
-            take_news(worker, parse_disk_news(event.disk_news))
-        elif event.HasField("disk_loads_ended"):
-            ended = event.disk_loads_ended
-            end_loads(worker, ended.step_id, columns.unpack(ended.lost, columns.U32))
+            disk_part(worker).take_news(parse_disk_news(event.disk_news))
+            return
+        lost = columns.unpack(event.disk_loads_ended.lost, columns.U32)
+        disk = disk_of(worker)
+        if disk is None:
+            return  # an event of an older link
+        if event.HasField("disk_loads_ended"):
+            end_loads(worker, disk, event.disk_loads_ended.step_id, lost)
         else:
-            end_stores(worker, event.disk_stores_ended.step_id)
+            end_stores(worker, disk, event.disk_stores_ended.step_id)
     except ValueError as error:
         raise DivergenceError(f"what it says of its disk cannot be read: {error}") from error
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from scheduler_svc.core.parts.handoff.commit import Arrived
+from scheduler_svc.core.parts.handoff.orders import HandoffOrders, ImportStart
 from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.state.requests.evidence import Process
-from scheduler_svc.core.state.steps.handoff_orders import HandoffOrders, ImportStart
 from scheduler_svc.links.mask_account import mask_account
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks
 from signalbox.v1 import generation_pb2, scheduler_pb2
 
 
-def write_handoffs(message: scheduler_pb2.Handoffs, orders: HandoffOrders) -> None:
+def write_handoffs(step: scheduler_pb2.SchedulerOutput, orders: HandoffOrders) -> None:
     """The orders of a step. An absent column stays unset."""
+    message = step.handoffs
     if orders.import_starts:
         _write_starts(message.import_starts, orders.import_starts)
     if orders.committed:

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Sequence
 
 from scheduler_svc.core.parts.pulls.desk import Pull, PullDesk
+from scheduler_svc.core.parts.pulls.pull import PullOrders
 from scheduler_svc.core.state.blocks.block_pool import Blocks
-from scheduler_svc.core.state.steps.step import StepDecision
+from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.links.handoff_columns import build_worker
@@ -17,25 +18,24 @@ from signalbox.v1 import scheduler_pb2
 logger = logging.getLogger(__name__)
 
 
-def write_pulls(message: scheduler_pb2.BlockPulls, step: StepDecision) -> None:
-    """What `step` begins, shows, and ends."""
-    if step.loads is not None and step.loads.pull is not None:
-        _write_pull(message.pull, step.loads.pull, step.loads.most_us)
-    if step.pulls is None:
-        return
-    for pull in step.pulls.exports:
-        export = message.exports.add(
+def write_pulls(message: scheduler_pb2.SchedulerOutput, orders: PullOrders) -> None:
+    """What a step tells a source: pulls that begin and end there."""
+    for pull in orders.exports:
+        export = message.pulls.exports.add(
             number=pull.number, key=pull.key, target=build_worker(pull.target.process)
         )
         export.groups, export.block_ids = _pack(pull.shown)
-    message.ended_exports = columns.pack(step.pulls.ended, columns.U64)
+    message.pulls.ended_exports = columns.pack(orders.ended, columns.U64)
 
 
-def _write_pull(message: scheduler_pb2.BlockPull, pull: Pull, most_us: int) -> None:
-    message.number, message.key, message.most_us = pull.number, pull.key, most_us
-    message.source.CopyFrom(build_worker(pull.source.process))
-    message.address = pull.source.info.address
-    message.groups, message.block_ids = _pack(pull.written)
+def write_pull(message: scheduler_pb2.SchedulerOutput, fetch: Fence) -> None:
+    """The pull that a step begins at its target."""
+    pull: Pull = fetch.pull
+    begun = message.pulls.pull
+    begun.number, begun.key, begun.most_us = pull.number, pull.key, fetch.most_us
+    begun.source.CopyFrom(build_worker(pull.source.process))
+    begun.address = pull.source.info.address
+    begun.groups, begun.block_ids = _pack(pull.written)
 
 
 def _pack(blocks: Sequence[Blocks]) -> tuple[bytes, bytes]:

@@ -11,6 +11,8 @@ import pytest
 from scheduler_svc.core.moves.desk import HandoffDesk
 from scheduler_svc.core.parts.handoff import step_orders
 from scheduler_svc.core.parts.handoff.commit import Arrived
+from scheduler_svc.core.parts.handoff.ends import HandoffEnds
+from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.placement import choice
 from scheduler_svc.core.state.requests.handoff import Phase
@@ -208,7 +210,7 @@ def started_without_a_commit(patch: Patch) -> None:
 
     def commit_in_silence(desk: HandoffDesk, handoff: Handoff, *given: Any) -> None:
         commit(desk, handoff, *given)
-        handoff.target.handoffs.committed.pop(handoff.target_slot)
+        handoffs_of(handoff.target).committed.pop(handoff.target_slot)
 
     patch.setattr(HandoffDesk, "commit", commit_in_silence)
 
@@ -232,9 +234,9 @@ def frozen_blocks_are_given_away(patch: Patch) -> None:
 
     begin = step_orders._freeze
 
-    def note_worker(worker: Worker, step: Any, now: float) -> None:
+    def note_worker(worker: Worker, ends: HandoffEnds, step: Any, now: float) -> None:
         worker.table.its_worker = worker  # type: ignore[attr-defined]
-        begin(worker, step, now)
+        begin(worker, ends, step, now)
 
     patch.setattr(step_orders, "_freeze", note_worker)
     patch.setattr(SlotTable, "freeze", freeze_and_release)

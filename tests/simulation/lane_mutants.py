@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from scheduler_svc.core.parts.lanes import part
+from scheduler_svc.core.parts.lanes.even_lanes import LaneOrders
 from scheduler_svc.core.state.slots.table import SlotTable
 from scheduler_svc.core.state.steps.step import StepDecision
-from scheduler_svc.core.step import builder
 from worker_svc.core import worker_core
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.step import StepDelta, StepReport
@@ -71,9 +72,9 @@ def rows_leave_lanes_out_of_turn(patch: Patch) -> None:
         if len(table.lanes[fullest].slots) > len(table.turn.slots) + 1:
             slot = int(table.lanes[fullest].slots[-1])
             table.change_lane(slot, table.turn_number)
-            step.lane_changes.append((slot, table.turn_number))
+            step.order(LaneOrders).changes.append((slot, table.turn_number))
 
-    patch.setattr(builder, "even_out", even_out)
+    patch.setattr(part, "even_out", even_out)
 
 
 def snapshots_forget_lanes(patch: Patch) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from scheduler_svc.core.parts.pulls import desk
 from scheduler_svc.core.parts.pulls.desk import PullDesk
+from scheduler_svc.core.parts.pulls.part import must_pull
 from worker_svc.core.step import StepDelta
 from worker_svc.steps.pull_coordinator import PullCoordinator
 from worker_svc.transfer.control.pull_target import PullTarget
@@ -25,7 +26,7 @@ def source_gives_shown_blocks_away(patch: Patch) -> None:
         pull = list(self._open.values())[-1]
         for pool, blocks in zip(pull.source.pools, pull.shown, strict=True):
             pool.release(blocks)
-        pull.source.pulls.shown[pull.number] = [blocks[:0] for blocks in pull.shown]
+        must_pull(pull.source).shown[pull.number] = [blocks[:0] for blocks in pull.shown]
 
     patch.setattr(PullDesk, "begin", begin_without_hold)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from scheduler_svc.core.parts.disk.part import disk_of
 from scheduler_svc.core.state.config import SchedulerConfig
 from signalbox.protocol.enums import ModelTask
 from tests.simulation.disk import NodeDisk, SharedDisk, check_owned
@@ -138,7 +139,7 @@ class Simulation:
             and len(workers) == len(self.workers)
             and not self.scheduler.core.requests
             and all(w.attached and w.table.num_free_slots == w.table.num_slots for w in workers)
-            and not any(w.fences or (w.disk is not None and w.disk.stores) for w in workers)
+            and not any(w.fences or ((disk := disk_of(w)) is not None and disk.stores) for w in workers)
         )
 
     def _check_end(self) -> None:

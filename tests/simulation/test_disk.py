@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from scheduler_svc.core.parts.disk import loads, stores
+from scheduler_svc.core.parts.disk import loads, part, stores
+from scheduler_svc.core.parts.disk.index import DiskIndex
 from scheduler_svc.core.state.worker import Worker
-from scheduler_svc.core.step import elsewhere
 from scheduler_svc.links import disk as links
 from tests.simulation.disk import NodeDisk, SharedDisk
 from tests.simulation.hunts import Hunt, in_scenarios
@@ -56,11 +56,11 @@ def stored_after_it_was_given_away(patch: Patch) -> None:
     """DT4: nothing holds what is to be stored until it has been read."""
     order_stores = stores.order_stores
 
-    def order(worker: Worker, step: Any) -> None:
-        order_stores(worker, step)
-        stores.end_stores(worker, step.step_id)
+    def order(worker: Worker, disk: DiskIndex, step: Any) -> None:
+        order_stores(worker, disk, step)
+        stores.end_stores(worker, disk, step.step_id)
 
-    patch.setattr("scheduler_svc.core.step.builder.order_stores", order)
+    patch.setattr(part, "order_stores", order)
     patch.setattr("tests.simulation.scenario.check_owned", lambda *_: None)
     patch.setattr("tests.simulation.worker_node.check_orders", lambda *_: None)
 
@@ -68,18 +68,18 @@ def stored_after_it_was_given_away(patch: Patch) -> None:
 def what_was_lost_is_published(patch: Patch) -> None:
     """DT3: a load that did not arrive is taken for one that did."""
     end = loads.end_loads
-    patch.setattr(links, "end_loads", lambda worker, step_id, lost: end(worker, step_id, ()))
+    patch.setattr(links, "end_loads", lambda worker, disk, step_id, lost: end(worker, disk, step_id, ()))
 
 
 def started_before_its_loads_have_ended(patch: Patch) -> None:
     """DT3: what is being loaded can be hit."""
     aside = loads.load_aside
 
-    def begin_and_end(worker: Worker, request: Any, load: Any, needs: Sequence[int], step: Any) -> None:
-        aside(worker, request, load, needs, step)
-        loads.end_loads(worker, step.step_id, ())
+    def begin_and_end(worker: Worker, disk: DiskIndex, *others: Any) -> None:
+        aside(worker, disk, *others)
+        loads.end_loads(worker, disk, others[-1].step_id, ())
 
-    patch.setattr(elsewhere, "load_aside", begin_and_end)
+    patch.setattr(part, "load_aside", begin_and_end)
     patch.setattr("tests.simulation.scenario.check_owned", lambda *_: None)
 
 

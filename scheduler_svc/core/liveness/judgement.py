@@ -10,6 +10,7 @@ from scheduler_svc.core.cluster.identities import difference_to
 from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.liveness.rooms import Rooms
 from scheduler_svc.core.liveness.slowness import NUM_STUCK_LOOKS, Record, judge_slow
+from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.requests.evidence import MAX_PROCESSES, Evidence, Exit, Process
 from scheduler_svc.core.state.steps.pace import Work
@@ -183,7 +184,7 @@ class Liveness:
                 self._relieve(worker)
             if self.is_unheard(worker, now) and self._is_unheard_by_frontends(worker, now):
                 self._leave_silent(worker)
-            elif worker.handoffs.said or worker.handoffs.has_orders:
+            elif handoffs_of(worker).is_to_be_heard:
                 self._leave_in_doubt(worker, now)
 
     def is_unheard(self, worker: Worker, now: float) -> bool:
@@ -280,7 +281,7 @@ class Liveness:
         if not is_away and not self.is_unheard(worker, now):
             return
         oldest = worker.records[0].step_id if worker.records else worker.next_step_id
-        slots = worker.handoffs.unheard(oldest)
+        slots = handoffs_of(worker).unheard(oldest)
         name = worker.info.worker_id
         reason = f"worker {name} may not have heard that it has it"
         moved = self._move(worker, reason, LossCause.MOVED, only=slots) if slots else 0

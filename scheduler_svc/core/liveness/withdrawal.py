@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.cluster.register import Register
+from scheduler_svc.core.parts.disk.part import disk_of, disk_part
+from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE, BlockPool, Blocks, Hashes
 from scheduler_svc.core.state.groups.checkpoints import Checkpoints
 from scheduler_svc.core.state.groups.window import WindowBlocks
@@ -72,10 +74,8 @@ def _drop_on_disk(worker: Worker, slots: Iterable[int], also: Iterable[bytes]) -
     table, names = worker.table, set(also)
     for slot in slots:
         names.update(table.hashes(slot, 0, int(table.num_hashes[slot])).tolist())
-    if worker.disk is not None:
-        worker.disk.drop(sorted(names))
-    else:
-        worker.disk_drops += sorted(names)
+    if names:
+        disk_part(worker).drop(sorted(names))
 
 
 def _forget_all(worker: Worker, seeds: Iterable[tuple[int, int]], names: set[bytes]) -> list[int]:
@@ -98,8 +98,9 @@ def _forget_all(worker: Worker, seeds: Iterable[tuple[int, int]], names: set[byt
             others |= behind
         seen |= others
         spoilt += [other for other in others if _runs(worker, other)]
-        for other in others & worker.handoffs.imports.keys():
-            worker.handoffs.broken.append((worker.handoffs.imports[other], "withdrawn"))
+        handoffs = handoffs_of(worker)
+        for other in others & handoffs.imports.keys():
+            handoffs.broken.append((handoffs.imports[other], "withdrawn"))
     return sorted(spoilt)
 
 
@@ -109,7 +110,7 @@ def _forget(worker: Worker, slot: int, first: int) -> Blocks:
     rows, indexes = _published(worker, slot, first)
     hashes = table.hashes_at(rows, indexes)
     bad = _with_content(pool, table.blocks[rows, indexes], hashes, still_theirs(worker, rows, indexes))
-    if (worker.has_host_tier or worker.disk is not None) and len(hashes):
+    if (worker.has_host_tier or disk_of(worker) is not None) and len(hashes):
         _forget_saved(worker, hashes)
         # It may have been saved, and fetched for somebody else.
         bad = np.union1d(bad, pool.owners(hashes)).astype(np.int32)
@@ -122,7 +123,7 @@ def _forget_in(worker: Worker, window: WindowBlocks, slot: int, first: int) -> B
     rows, indexes = _published(worker, slot, first)
     hashes = worker.table.hashes_at(rows, indexes)
     bad = _with_content(window.pool, window.blocks[rows, indexes], hashes, window.still_theirs(rows, indexes))
-    if (worker.hosts[window.number].num_blocks or worker.disk is not None) and len(hashes):
+    if (worker.hosts[window.number].num_blocks or disk_of(worker) is not None) and len(hashes):
         bad = np.union1d(bad, window.pool.owners(hashes)).astype(np.int32)
     window.pool.forget(bad)
     return bad

@@ -14,6 +14,8 @@ from scheduler_svc.core.moves.waits import HandoffWaits
 from scheduler_svc.core.parts.handoff.commit import Arrived, contradiction_of, take_over
 from scheduler_svc.core.parts.handoff.counts import HandoffCounts
 from scheduler_svc.core.parts.handoff.eligibility import same_layout, why_not_there, why_request_stays
+from scheduler_svc.core.parts.handoff.ends import HandoffEnds
+from scheduler_svc.core.parts.handoff.part import handoffs_of, open_handoffs
 from scheduler_svc.core.parts.handoff.patience import Patience
 from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.parts.pulls.desk import PullDesk
@@ -60,7 +62,7 @@ def pair_of(handoff: Handoff) -> Pair:
 
 def num_open(source: Worker, target: Worker) -> int:
     """Hand-offs under way from one worker to another."""
-    return sum(each.target is target for each in source.handoffs.exports.values())
+    return sum(each.target is target for each in handoffs_of(source).exports.values())
 
 
 class HandoffDesk:
@@ -91,6 +93,10 @@ class HandoffDesk:
         self.pulls = PullDesk(config, workers)
         """Cached blocks that go from worker to worker, without a request."""
         register.on_gone = self.request_gone
+
+    def ends_of(self, worker: Worker) -> HandoffEnds:
+        """Hand-offs of the worker, to be written."""
+        return open_handoffs(worker, reuses_blocks=self._config.enable_prefix_caching)
 
     # -- begin --
 
@@ -135,9 +141,10 @@ class HandoffDesk:
             now,
         )
         request.handoff = handoff
-        source.handoffs.exports[source_slot] = target.handoffs.imports[target_slot] = handoff
-        source.handoffs.begun.append(handoff)
-        target.handoffs.arriving.append(handoff)
+        of_source, of_target = self.ends_of(source), self.ends_of(target)
+        of_source.exports[source_slot] = of_target.imports[target_slot] = handoff
+        of_source.begun.append(handoff)
+        of_target.arriving.append(handoff)
         self._tell_of(handoff)
         self.counts.num_begun += 1
         return handoff
@@ -185,7 +192,7 @@ class HandoffDesk:
         """A frontend acknowledges the words up to this one. Returns whether a request may be frozen for it."""
         is_new = False
         for worker in self._workers.values():
-            for handoff in worker.handoffs.imports.values():
+            for handoff in handoffs_of(worker).imports.values():
                 is_its_own = handoff.request.key.frontend_instance == instance
                 if is_its_own and not handoff.is_heard and handoff.word <= word:
                     handoff.is_heard = is_new = True
@@ -199,7 +206,7 @@ class HandoffDesk:
         if handoff is not None and handoff.phase is Phase.BEGUN:
             self.now = now
             handoff.phase = Phase.READY
-            handoff.source.handoffs.freezing.append(handoff)
+            self.ends_of(handoff.source).freezing.append(handoff)
 
     def failed(self, worker_id: str, slot: int, transfer: int, now: float, why: str = "") -> None:
         """A target will never have all of a request (HO8); `why` is a sentence. Raises DivergenceError."""
@@ -223,7 +230,7 @@ class HandoffDesk:
         worker = self._workers[worker_id]
         if slot >= worker.table.num_slots:
             raise DivergenceError(f"a transfer to slot {slot}, of {worker.table.num_slots}")
-        handoff = worker.handoffs.imports.get(slot)
+        handoff = handoffs_of(worker).imports.get(slot)
         if handoff is None or handoff.transfer != transfer:
             return None
         if not handoff.is_target_told:
@@ -252,7 +259,7 @@ class HandoffDesk:
         is_kept = self._config.enable_prefix_caching and not request.needs_every_position
         take_over(handoff, arrived, may_publish=may_publish, is_kept=is_kept)
         request.history.has_yet_to_start |= never_ran
-        handoff.target.handoffs.committed[handoff.target_slot] = handoff.leg
+        self.ends_of(handoff.target).committed[handoff.target_slot] = handoff.leg
         if arrived.num_output > request.num_prior_output_tokens and not request.is_pooling:
             self._register.answered(request, now)
         self._count_commit(handoff, now)
@@ -287,7 +294,7 @@ class HandoffDesk:
         if was_frozen:
             self.thaw(request, source)
         elif handoff.is_source_told:
-            source.handoffs.kept.append(slot)
+            self.ends_of(source).kept.append(slot)
 
     def _hold_back(self, handoff: Handoff, reason: str, now: float, why: str) -> None:
         """What has failed is not tried again at once: the pair is left out, or the request stays for a while. One that
@@ -304,7 +311,7 @@ class HandoffDesk:
         assert request.slot is not None
         request.leg = self._next_leg(request)
         self.tell(request, source, request.leg)
-        source.handoffs.thawed[request.slot] = request.leg
+        self.ends_of(source).thawed[request.slot] = request.leg
 
     def commit_found(self, request: Request, target: Worker) -> None:
         """A request that `target` had all of when it said hello is its own. Under a leg of its own: if the source was
@@ -312,7 +319,7 @@ class HandoffDesk:
         assert request.slot is not None
         request.leg = self._next_leg(request)
         self.tell(request, target, request.leg)
-        target.handoffs.committed[request.slot] = request.leg
+        self.ends_of(target).committed[request.slot] = request.leg
 
     def request_gone(self, request: Request) -> None:
         """A request that is being handed over has ended, or is lost: so has the hand-off."""
@@ -324,8 +331,8 @@ class HandoffDesk:
 
     def _leave(self, handoff: Handoff, phase: Phase) -> None:
         handoff.phase, handoff.request.handoff = phase, None
-        handoff.source.handoffs.leave(handoff)
-        handoff.target.handoffs.leave(handoff)
+        handoffs_of(handoff.source).leave(handoff)
+        handoffs_of(handoff.target).leave(handoff)
 
     def _is_current(self, worker: Worker) -> bool:
         """It has not said hello since: another object would stand for it."""
@@ -342,11 +349,14 @@ class HandoffDesk:
 
     def look_at(self, worker: Worker, now: float) -> None:
         """A step of `worker` was made, or a report of it was read: ends what cannot go on with that."""
-        broken, worker.handoffs.broken = worker.handoffs.broken, []
+        ends = handoffs_of(worker)
+        if not ends.is_busy:
+            return
+        broken, ends.broken = ends.broken, []
         for handoff, reason in broken:
             self.stop(handoff, reason, now)
         for slot in worker.table.refused:
-            handoff_of_row = worker.handoffs.exports.get(slot)
+            handoff_of_row = ends.exports.get(slot)
             if handoff_of_row is not None:
                 self.stop(handoff_of_row, "not_run", now)
 
@@ -354,9 +364,9 @@ class HandoffDesk:
         """The worker's link has ended: it has dropped what it was taking over, and what it let others read and was not
         frozen (HO9). What it has frozen, others may still have all of."""
         self.pulls.detached(worker)
-        for handoff in list(worker.handoffs.imports.values()):
+        for handoff in list(handoffs_of(worker).imports.values()):
             self.stop(handoff, "target_link", now)
-        for handoff in list(worker.handoffs.exports.values()):
+        for handoff in list(handoffs_of(worker).exports.values()):
             if handoff.phase is not Phase.FROZEN:
                 self.stop(handoff, "source_link", now, source_knows=True)
 
@@ -372,7 +382,7 @@ class HandoffDesk:
             return
         workers = self._workers.values()
         processes = {worker.process for worker in workers}
-        is_open = {pair_of(each) for worker in workers for each in worker.handoffs.imports.values()}
+        is_open = {pair_of(each) for worker in workers for each in handoffs_of(worker).imports.values()}
         self.pairs.forget_old(processes, is_open, now)
         self.pulls.tick(processes, now)
 
@@ -387,7 +397,7 @@ class HandoffDesk:
         frontend does not hear us, only those that are not frozen: of others it has heard (HO20)."""
         self.now = now
         for worker in self._workers.values():
-            for handoff in list(worker.handoffs.imports.values()):
+            for handoff in list(handoffs_of(worker).imports.values()):
                 frontend = handoff.request.key.frontend_instance
                 if frontend in worker.vitals.unheard_by or not worker.is_well:
                     self.stop(handoff, "target_unwell", now)
@@ -397,7 +407,7 @@ class HandoffDesk:
     def _end_late(self, now: float) -> None:
         """Ends hand-offs that take too long, whoever is in the way (HO18)."""
         for worker in self._workers.values():
-            for handoff in list(worker.handoffs.imports.values()):
+            for handoff in list(handoffs_of(worker).imports.values()):
                 if self._patience.is_late(handoff, now):
                     # Once the target is ready, an acknowledgement by the frontend may be all that is missing (HO20).
                     waits_for_frontend = handoff.phase is Phase.READY and not handoff.is_heard
@@ -405,13 +415,12 @@ class HandoffDesk:
 
     def leave_draining(self, worker: Worker, now: float) -> None:
         """A worker that drains takes nothing over: what is on its way there stays where it is."""
-        for handoff in list(worker.handoffs.imports.values()) if worker.draining else ():
+        for handoff in list(handoffs_of(worker).imports.values()) if worker.draining else ():
             self.stop(handoff, "target_drains", now)
 
     def withdraw(self, worker: Worker, names: list[bytes], now: float) -> None:
         """What `worker` has forgotten because it was wrong, others forget that may have taken it over (N2, HO12)."""
-        if worker.handoffs.is_busy:
-            self.look_at(worker, now)
+        self.look_at(worker, now)
         if not (names and (self.counts.num_committed or self.pulls.counts.num_begun)):
             return
         for other in list(self._workers.values()):
@@ -422,7 +431,7 @@ class HandoffDesk:
     def stop_all(self, reason: str) -> None:
         """Ends all of them, as of a reset of the caches."""
         for worker in self._workers.values():
-            for handoff in list(worker.handoffs.imports.values()):
+            for handoff in list(handoffs_of(worker).imports.values()):
                 self.stop(handoff, reason, self.now)
 
     def tell_again(self, instance: str) -> None:

@@ -16,6 +16,7 @@ from scheduler_svc.core.moves.targets import (
     by_layout,
     layout_of,
 )
+from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.state.slots.slot_state import RUNNING
@@ -64,7 +65,7 @@ class Disaggregation:
             self._begin(source, self._movable(source, requests[:MAX_LOOKED_AT], now), now)
 
     def _may_hand_over(self, source: Worker) -> bool:
-        has_room = self._config.max_handoffs_per_worker > len(source.handoffs.exports)
+        has_room = self._config.max_handoffs_per_worker > len(handoffs_of(source).exports)
         return has_room and source.role is not WorkerRole.DECODE and source.attached and not source.draining
 
     def _look_at_rows(self, source: Worker, most: int, now: float) -> int:
@@ -85,7 +86,7 @@ class Disaggregation:
         targets, has_begun = self._choose(self._targets or {}, source), False
         if not targets:
             return False
-        room = self._config.max_handoffs_per_worker - len(source.handoffs.exports)
+        room = self._config.max_handoffs_per_worker - len(handoffs_of(source).exports)
         for request in requests:
             target = targets.best_for(request, source, now, self._is_current)
             if target is None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from scheduler_svc.core.moves.desk import HandoffDesk
 from scheduler_svc.core.moves.targets import MAX_LOOKED_AT_IN_ALL, Rotation, Targets, by_layout, layout_of
+from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.slots.slot_state import OWNING
 from scheduler_svc.core.state.worker import Worker
@@ -40,7 +41,7 @@ class Drains:
 
     def _hand_over(self, source: Worker, targets: Targets, most: int, now: float) -> int:
         """Returns how many requests were looked at."""
-        room = self._config.max_handoffs_per_worker - len(source.handoffs.exports)
+        room = self._config.max_handoffs_per_worker - len(handoffs_of(source).exports)
         if room <= 0:
             return 0
         name, table = source.info.worker_id, source.table

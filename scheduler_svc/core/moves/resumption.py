@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from scheduler_svc.core.moves.desk import HandoffDesk
 from scheduler_svc.core.moves.step_cost import StepCost
 from scheduler_svc.core.moves.targets import MAX_LOOKED_AT_IN_ALL, Rotation, Targets, by_layout, layout_of
+from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.state.worker import Worker
@@ -41,7 +42,7 @@ class Resumption:
 
     def _look_at(self, worker: Worker, targets: Targets, costs: Costs, most: int, now: float) -> int:
         """Returns how many requests were looked at."""
-        room = self._config.max_handoffs_per_worker - len(worker.handoffs.exports)
+        room = self._config.max_handoffs_per_worker - len(handoffs_of(worker).exports)
         if room <= 0:
             return 0
         wait_s = until_next_end_s(worker)

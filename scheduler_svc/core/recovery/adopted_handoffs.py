@@ -68,7 +68,7 @@ def settle(
         return
     table.freeze(slot.slot)
     if handoff is not None and handoff.phase is Phase.FROZEN:
-        handoff.source, worker.handoffs.exports[slot.slot] = worker, handoff
+        handoff.source, desk.ends_of(worker).exports[slot.slot] = worker, handoff
     elif wait is not None:
         wait.worker = worker
     elif is_met:

@@ -14,6 +14,7 @@ from scheduler_svc.core.cluster.register import Register
 from scheduler_svc.core.cluster.term import Term
 from scheduler_svc.core.liveness.withdrawal import withdraw
 from scheduler_svc.core.moves.desk import HandoffDesk
+from scheduler_svc.core.parts.disk.part import take_over_drops
 from scheduler_svc.core.queue.queues import Queues
 from scheduler_svc.core.recovery.adopted_handoffs import last_leg_before, settle, take_from_other
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot, pieces_of
@@ -66,7 +67,7 @@ class Adoption:
             return
         known = [slot.slot for slot in self._withdrawn if _is_there(old, slot)]
         self._handoffs.withdraw(old, withdraw(old, known, self._register), now)
-        self.worker.disk_drops += old.disk.drops if old.disk is not None else old.disk_drops
+        take_over_drops(self.worker, old)
         self._withdrawn = [slot for slot in self._withdrawn if slot.slot not in known]
 
     def take_some(self, now: float) -> None:

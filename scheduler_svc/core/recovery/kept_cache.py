@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scheduler_svc.core.parts.fetch.side_copies import end_fence
+from scheduler_svc.core.parts.pulls.part import pulls_of
 from scheduler_svc.core.state.blocks.block_pool import Blocks
 from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.columns import HOST_BIT
@@ -18,7 +19,9 @@ def keep_cache(worker: Worker, old: Worker, last_step_id: int, written_alone: Se
     what the others should have copied is not there, nor what copies beside the steps should have brought or saved, as
     nobody knows whether they have. `written_alone` are the blocks of each group that the worker has written without
     being told to."""
-    old.pulls.shown.clear()
+    pulls = pulls_of(old)
+    if pulls is not None:
+        pulls.shown.clear()
     for fence_id in list(old.fences):
         end_fence(old, fence_id, failed=True)
     missed = [copy for record in old.records if record.step_id > last_step_id for copy in record.copies]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.cluster.term import Term, TermError
+from scheduler_svc.core.parts.make import add_parts
 from scheduler_svc.core.queue.refusal import malformation_of
 from scheduler_svc.core.recovery.kept_cache import is_same_cache, keep_cache
 from scheduler_svc.core.state.blocks.block_pool import NO_BLOCKS, Blocks
@@ -122,6 +123,7 @@ def make_worker(
         num_lanes=info.num_lanes,
     )
     worker = Worker(info, limits)
+    add_parts(worker, config)
     same = old if old is not None and old.info.instance == info.instance else None
     worker.draining = same is not None and same.draining
     worker.role = info.role if same is None else same.role

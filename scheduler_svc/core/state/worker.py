@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.parts.disk.index import DiskIndex
-from scheduler_svc.core.parts.handoff.ends import HandoffEnds
-from scheduler_svc.core.parts.pulls.ends import PullEnds
 from scheduler_svc.core.state.blocks.block_pool import BlockPool, Blocks
 from scheduler_svc.core.state.blocks.copy_group import BlockCopy
 from scheduler_svc.core.state.blocks.host_cache import HostCache
@@ -19,6 +16,7 @@ from scheduler_svc.core.state.blocks.tier import Tier
 from scheduler_svc.core.state.config import WorkerLimits
 from scheduler_svc.core.state.groups.checkpoints import Checkpoints
 from scheduler_svc.core.state.groups.window import WindowBlocks
+from scheduler_svc.core.state.part import Parts
 from scheduler_svc.core.state.recent_classes import RecentClasses
 from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.core.state.requests.request import BlockNames, Request, RequestStatus
@@ -53,10 +51,8 @@ class Worker:
     """What the host tier has of each group, the spine's first, that of checkpoints last."""
     records: deque[StepRecord] = field(default_factory=deque)
     """Steps in flight, oldest first."""
-    disk: DiskIndex | None = None
-    """What it has on disk; None: it has not said anything of that."""
-    disk_drops: list[bytes] = field(default_factory=list)
-    """Contents that are wrong, as was found out before it said anything of a disk."""
+    parts: Parts = field(default_factory=Parts)
+    """Its optional features."""
     fences: dict[int, Fence] = field(default_factory=dict)
     """Groups of copies that run beside the steps, by their number."""
     next_step_id: int = 1
@@ -96,10 +92,6 @@ class Worker:
     """Blocks of the spine that it has been lent."""
     window_loans: list[Loan] = field(init=False)
     """Blocks of the other groups, in order."""
-    handoffs: HandoffEnds = field(default_factory=HandoffEnds)
-    """Requests that go from here to other workers, and the other way."""
-    pulls: PullEnds = field(default_factory=PullEnds)
-    """Cached blocks that go the same ways."""
     stats: WorkerStats = field(default_factory=WorkerStats)
     changed: dict[str, None] = field(default_factory=dict)
     """Ids of workers whose load or room may have changed since placement has read them (`Standings.changed`)."""
@@ -213,9 +205,8 @@ class Worker:
             or table.refused
             or table.rest_changes
             or table.held
-            or (self.disk is not None and self.disk.has_orders)
-            or self.pulls.has_orders
             or any(self.is_resumable(slot) for slot in table.not_running)
+            or any(part.has_work() for part in self.parts.all)
         )
 
     @property
@@ -322,12 +313,10 @@ class Worker:
         """Forgets all cached content, and what steps in flight and running requests would add to it: they read what was
         computed before. Returns the number of blocks that had some."""
         self.reset_at = self.next_step_id
-        if self.checkpoints is not None:
-            self.checkpoints.pool.reset_cache()
+        for part in self.parts.all:
+            part.cache_reset()
         for window in self.windows:
             window.pool.reset_cache()
-        if self.disk is not None:
-            self.disk.clear()
         return self.pool.reset_cache() + sum(host.clear() for host in self.hosts)
 
     def take_blocks(self, count: int, step: StepDecision) -> Blocks:
@@ -352,7 +341,8 @@ class Worker:
 
     def preempt(self, slot: int, step: StepDecision) -> None:
         """Takes all blocks of a running slot with the delta of `step`; what they hold stays findable while it can."""
-        self.handoffs.break_export(slot, "preempted")
+        for part in self.parts.all:
+            part.blocks_change(slot, "preempted")
         self._leave_state(slot)
         self.pool.release(self.table.preempt(slot, step))
         self._drop_windows(slot)
@@ -403,7 +393,8 @@ class Worker:
         self._return_blocks(slot, self.table.let_go(slot))
 
     def _return_blocks(self, slot: int, blocks: Blocks | None) -> None:
-        self.handoffs.forget(slot)
+        for part in self.parts.all:
+            part.released(slot)
         self.changed[self.info.worker_id] = None
         if blocks is not None:
             self.pool.release(blocks)

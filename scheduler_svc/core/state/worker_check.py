@@ -64,10 +64,9 @@ def _check_hosts(worker: Worker, pieces: Pieces) -> Iterator[None]:
 
 
 def _pinned(worker: Worker) -> list[list[Blocks]]:
-    """Blocks of each group that a disk or another worker reads, or is to have."""
-    disk = worker.disk
+    """Blocks of each group that parts hold: those that a disk or another worker reads."""
     return [
-        [*([] if disk is None else disk.pinned(number)), *worker.pulls.pinned(number)]
+        [blocks for part in worker.parts.all for blocks in part.pinned(number)]
         for number in range(len(worker.pools))
     ]
 

@@ -7,12 +7,10 @@ passes their trigger, prefills and newcomers are looked at one by one.
 
 from __future__ import annotations
 
-from scheduler_svc.core.parts.disk.stores import order_stores
-from scheduler_svc.core.parts.handoff.step_orders import go_on, hand_over
-from scheduler_svc.core.parts.lanes.even_lanes import even_out
 from scheduler_svc.core.queue.waiting_cursor import WaitingCursor
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.groups.checkpoints import NO_CHECKPOINT
+from scheduler_svc.core.state.part import Phase
 from scheduler_svc.core.state.steps.step import StepDecision, StepRecord
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.decode_blocks import grant_rows
@@ -24,23 +22,20 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
 
     `offers` are the requests that this worker may take, in order; those taken are `placed` in the decision.
     """
-    step, table = StepDecision(worker.next_step_id), worker.table
+    step, table, parts = StepDecision(worker.next_step_id), worker.table, worker.parts
     table.begin_turn(step.step_id)
     step.finished_slots = table.name_released()
-    if worker.checkpoints is not None:
-        worker.checkpoints.begin_step()
     if table.aside:
         table.bring_back(step)
-    is_handing_over = worker.handoffs.is_busy
-    if is_handing_over:
-        go_on(worker, step)
+    for part in parts.finish:
+        part.act(Phase.FINISH, step, now)
     table.decode_settled()
-    if len(table.lanes) > 1:
-        even_out(table, step)
-    for slot in table.refused[:] if step.handoffs is None else step.handoffs.not_thawed(table.refused):
+    for part in parts.preempt:
+        part.act(Phase.PREEMPT, step, now)
+    for slot in [slot for slot in table.refused if slot not in step.spared_slots] if table.refused else ():
         worker.preempt(slot, step)
-    if is_handing_over:
-        hand_over(worker, step, now, is_enabled=config.enable_prefix_caching)
+    for part in parts.copy:
+        part.act(Phase.COPY, step, now)
     table.apply_rests(step)
     table.allow_drafts(step)
     short = grant_rows(worker, step)
@@ -48,11 +43,8 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
     admit_requests(worker, config, step, budget, offers, is_short=short, now=now)
     step.num_decode_rows = len(table.turn.slots)
     step.passes = table.decode_tokens > table.turn.num_tokens
-    if worker.checkpoints is not None:
-        step.checkpoints += worker.checkpoints.name_leaving()
-        worker.save_evicted(step)
-    order_stores(worker, step)
-    step.pulls = worker.pulls.take_orders()
+    for part in parts.order:
+        part.act(Phase.ORDER, step, now)
     if not step.is_empty:
         _record(worker, step)
     return step

@@ -18,11 +18,10 @@ def is_steady(worker: Worker) -> bool:
     """All that the worker has decodes, one token in each step: the next step names nobody."""
     table = worker.table
     changes = table.settling or table.releasing or table.rest_changes or table.refused or table.held
-    others = (
-        table.prefilling or table.not_running or table.aside or worker.fences or worker.handoffs.has_orders
-    )
-    stores = (worker.disk is not None and worker.disk.has_orders) or worker.pulls.has_orders
-    return bool(table.decode_tokens) and not (table.has_drafts or changes or others or stores)
+    others = table.prefilling or table.not_running or table.aside or worker.fences
+    if not table.decode_tokens or table.has_drafts or changes or others:
+        return False
+    return not any(part.has_orders for part in worker.parts.all)
 
 
 def steps_behind(worker: Worker, burst_s: float) -> int:

@@ -18,7 +18,7 @@ from scheduler_svc.core.parts.fetch.side_copies import (
 from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.step.capacity import StepCapacity
 from scheduler_svc.core.step.displacement import blocks_of_others, may_displace
-from scheduler_svc.core.step.elsewhere import is_elsewhere
+from scheduler_svc.core.step.fetches import can_fetch
 from scheduler_svc.core.step.prefix_sharing import awaits_leader, find_leader, num_known
 from scheduler_svc.core.step.shortage import covers
 
@@ -136,7 +136,7 @@ def _wants_copies(capacity: StepCapacity, request: Request) -> bool:
 def _wants_load(capacity: StepCapacity, request: Request) -> bool:
     """A disk, or another worker, has more of its prompt, and gives it sooner than it is computed. It waits for that
     once per start."""
-    return is_elsewhere(capacity.worker, request, capacity.prefix, capacity.now)
+    return can_fetch(capacity.worker, request, capacity.prefix, capacity.now)
 
 
 SLOT = Gate(_lacks_slot)

@@ -23,7 +23,7 @@ from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.capacity import StepCapacity
 from scheduler_svc.core.step.decode_blocks import grant
 from scheduler_svc.core.step.displacement import make_idle_room, make_place, make_room, may_displace
-from scheduler_svc.core.step.elsewhere import bring_from_elsewhere
+from scheduler_svc.core.step.fetches import begin_fetch
 from scheduler_svc.core.step.gates import (
     BLOCKS,
     HOLD_UP_NOBODY,
@@ -301,7 +301,7 @@ class PrefillAdmission(StepCapacity):
         if not self._make_room(request):
             return BLOCKS
         if LOADS.is_closed(self, request):
-            bring_from_elsewhere(worker, request, self.prefix, self.new_blocks, step, self.now)
+            begin_fetch(worker, request, self.prefix, self.new_blocks, step, self.now)
             return LOADS
         if OWN_COPIES.is_closed(self, request):
             copy_aside(worker, request, self.prefix, self.new_blocks, step)

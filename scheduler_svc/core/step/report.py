@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_svc.core.parts.disk.stores import wish_for
 from scheduler_svc.core.state.blocks.block_pool import BlockPool, Blocks
 from scheduler_svc.core.state.groups.window import WindowBlocks
 from scheduler_svc.core.state.requests.request import Request, RequestStatus
@@ -66,7 +65,8 @@ def _mask_work(worker: Worker, report: StepReport) -> list[MaskWork]:
 
 def _time(worker: Worker, record: StepRecord, report: StepReport) -> None:
     worker.stats.execute_us += report.execute_us
-    worker.pulls.pace.computed(report.num_prefill_tokens, report.num_decode_rows, report.execute_us)
+    for part in worker.parts.computing:
+        part.computed(report.num_prefill_tokens, report.num_decode_rows, report.execute_us)
     worker.stats.num_reported += 1
     worker.stats.step_us += report.duration_us
     worker.pacer.observe(
@@ -153,8 +153,8 @@ def _confirm_chunks(worker: Worker, record: StepRecord, report: StepReport) -> N
         last = min(end // table.block_size, int(table.num_hashes[chunk.slot]))
         slots, indexes = np.full(max(last - first, 0), chunk.slot), np.arange(first, max(last, first))
         _publish(worker, slots, indexes, worker.windows)
-        if chunk.is_final and worker.disk is not None and table.state[chunk.slot] in RUNNING:
-            wish_for(worker, chunk.slot)
+        if chunk.is_final and worker.parts.completing and table.state[chunk.slot] in RUNNING:
+            _complete(worker, chunk.slot)
         if worker.windows and table.state[chunk.slot] in RUNNING:
             worker.leave_behind(np.array([chunk.slot]))
     ended = {slot for slot, _, _ in report.finished}
@@ -162,6 +162,11 @@ def _confirm_chunks(worker: Worker, record: StepRecord, report: StepReport) -> N
         if table.state[slot] in RUNNING:
             table.refuse(slot)
             worker.request(slot).history.was_refused = True
+
+
+def _complete(worker: Worker, slot: int) -> None:
+    for part in worker.parts.completing:
+        part.completed(slot)
 
 
 def _publish_seals(worker: Worker, report: StepReport) -> None:
@@ -242,8 +247,8 @@ def _finish(worker: Worker, report: StepReport) -> list[Finish]:
     for slot, reason, count in report.finished:
         if worker.table.state[slot] in ENDED:
             continue  # cancelled before the report came
-        if worker.disk is not None and reason != FinishReason.ERROR and worker.table.state[slot] in RUNNING:
-            wish_for(worker, slot)
+        if reason != FinishReason.ERROR and worker.table.state[slot] in RUNNING:
+            _complete(worker, slot)
         finishes.append(Finish(worker.request(slot), count))
         worker.release(slot, STATUS_OF_REASON[FinishReason(reason)])
     return finishes

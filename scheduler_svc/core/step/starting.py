@@ -20,7 +20,8 @@ def start_slot(
     has of it, and in the spine `num_new` new blocks with these. Others may go on from its states, if `is_kept`. Returns
     the table in the spine, and the checkpoint that it goes on from."""
     table, num_found = worker.table, prefix.num_blocks
-    worker.handoffs.break_export(slot, "resumed")  # it was to go without blocks
+    for part in worker.parts.all:
+        part.blocks_change(slot, "resumed")  # it was to be handed over without blocks
     spine, *others = zip(worker.tiers, prefix.found(worker.windows, worker.checkpoints), strict=True)
     hits = _take_found(worker, *spine, prefix, step)
     new = worker.take_blocks(num_new - len(prefix.host_hits), step)

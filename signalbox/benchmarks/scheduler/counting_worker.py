@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler_svc.core.parts.handoff.commit import Arrived
+from scheduler_svc.core.parts.handoff.orders import HandoffOrders
 from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.steps.step import Chunk, StepDecision, StepReport
@@ -85,9 +86,10 @@ class CountingWorker:
         self._computed.update((slot, 0) for slot in step.preempted_slots)
         self._paused -= {*step.preempted_slots, *step.unpaused_slots}
         self._paused |= set(step.paused_slots)
-        if step.handoffs is not None:
-            self._frozen -= {slot for slot, _ in step.handoffs.thawed}
-            self._frozen |= set(step.handoffs.frozen_slots)
+        handoffs = step.ordered(HandoffOrders)
+        if handoffs is not None:
+            self._frozen -= {slot for slot, _ in handoffs.thawed}
+            self._frozen |= set(handoffs.frozen_slots)
         for start, request in zip(step.started, step.placed, strict=True):
             self._place(start.chunk.slot, turns[request.key.request_id])
         chunks = [*step.chunks, *(s.chunk for s in step.resumed), *(s.chunk for s in step.started)]
@@ -99,7 +101,7 @@ class CountingWorker:
         if step.may_be_skipped and any(waiting.num_prefill_tokens for waiting, _ in self._waiting):
             report.decode_counts = np.zeros(len(rows), np.uint8)
             return now, report
-        if step.handoffs is not None and not (rows or chunks or step.copies):
+        if handoffs is not None and not (rows or chunks or step.copies):
             return now, report  # the model does not run
         end = now + self._seconds_of(rows, chunks, len(step.copies))
         self._advance(report, rows, chunks, end)

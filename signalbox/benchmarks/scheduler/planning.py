@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler_svc.core.parts.handoff.orders import HandoffOrders
+from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.requests.notices import Placed
 from scheduler_svc.core.state.requests.request import Request, RequestKey
 from scheduler_svc.core.state.steps.fence import Fence
-from scheduler_svc.core.state.steps.step import StepDecision, StepReport
+from scheduler_svc.core.state.steps.step import StepReport
 from scheduler_svc.core.state.worker import Worker
 from signalbox.benchmarks.scheduler.counting_worker import CountingWorker
 from signalbox.benchmarks.scheduler.transfers import Transfers
@@ -204,18 +206,20 @@ class Plan:
         step, arrived = begins
         end, report = worker.begin(step, self._turns, arrived, self.now)
         self._at(end, lambda: self._end_step(worker_id, report))
-        if self.transfers is not None and step.handoffs is not None:
-            self._hand_over(worker_id, step)
+        orders = step.ordered(HandoffOrders)
+        if orders is not None:
+            self._hand_over(worker_id, orders)
         if step.fence is not None:  # behind all steps before; as if its own work took no time
             fence, copied = step.fence, worker.copy_aside(step.fence, self.now)
             self._at(copied, lambda: self._copied(worker_id, fence))
 
-    def _hand_over(self, worker_id: str, step: StepDecision) -> None:
+    def _hand_over(self, worker_id: str, orders: HandoffOrders) -> None:
         """Blocks and tails travel beside the steps."""
-        assert self.transfers is not None and step.handoffs is not None
+        if self.transfers is None:
+            return
         desk = self.scheduler.handoffs
-        found = {start.slot: start.num_found for start in step.handoffs.import_starts}
-        for handoff in step.handoffs.arriving:
+        found = {start.slot: start.num_found for start in orders.import_starts}
+        for handoff in orders.arriving:
             read_at = self.transfers.begin(handoff, found[handoff.target_slot], self.now)
 
             def ready(handoff: Handoff = handoff) -> None:
@@ -223,8 +227,8 @@ class Plan:
                 self._pump()
 
             self._at(read_at, ready)
-        for handoff in list(self.scheduler.workers[worker_id].handoffs.exports.values()):
-            if handoff.source_slot in step.handoffs.frozen_slots:
+        for handoff in list(handoffs_of(self.scheduler.workers[worker_id]).exports.values()):
+            if handoff.source_slot in orders.frozen_slots:
                 self._send_tail(handoff)
 
     def _send_tail(self, handoff: Handoff) -> None:

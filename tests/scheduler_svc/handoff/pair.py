@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from scheduler_svc.core.parts.handoff.commit import Arrived
+from scheduler_svc.core.parts.handoff.orders import HandoffOrders
 from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.requests.request import Request, RequestKey, RequestStatus
-from scheduler_svc.core.state.steps.handoff_orders import HandoffOrders
 from scheduler_svc.core.state.steps.step import StepDecision, StepReport
 from scheduler_svc.core.state.worker import Worker
 from tests.scheduler_svc.harness import make_info, make_request
@@ -83,8 +83,9 @@ class Pair:
     def orders(self, name: str) -> HandoffOrders:
         """What the next step of the worker says of hand-offs."""
         step = self.step(name)
-        assert step is not None and step.handoffs is not None
-        return step.handoffs
+        orders = step.ordered(HandoffOrders) if step is not None else None
+        assert orders is not None
+        return orders
 
     def begin(self, request: Request, to: str = B) -> Handoff:
         """Both ends are told of the hand-off."""
@@ -101,7 +102,8 @@ class Pair:
         self.core.handoffs.ready(target, handoff.target_slot, handoff.transfer, 1.0)
         for _ in range(3):
             step = self.step(source)
-            if step is not None and step.handoffs is not None and step.handoffs.frozen_slots:
+            orders = step.ordered(HandoffOrders) if step is not None else None
+            if orders is not None and orders.frozen_slots:
                 return
             self.step(target)
         raise AssertionError("it was not frozen")

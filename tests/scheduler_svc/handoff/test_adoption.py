@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler_svc.core.parts.handoff.orders import HandoffOrders
 from scheduler_svc.core.recovery.adopted_handoffs import LAST_TERM, LEGS_OF_TERM, last_leg_before
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, SnapshotError, WorkerSnapshot
 from scheduler_svc.core.state.requests.evidence import Exit, Process
@@ -234,7 +235,7 @@ def test_what_the_source_runs_again_is_the_sources(first: str) -> None:
     hello(pair, B if first == A else A, slots[B if first == A else A])
     assert owner(pair) == A
     step = pair.step(B)
-    assert step is not None and step.finished_slots == [3] and step.handoffs is None
+    assert step is not None and step.finished_slots == [3] and step.ordered(HandoffOrders) is None
 
 
 def test_the_same_scheduler_goes_on_with_it() -> None:

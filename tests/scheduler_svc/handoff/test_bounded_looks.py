@@ -10,6 +10,7 @@ import pytest
 
 from scheduler_svc.core.moves.desk import HandoffDesk
 from scheduler_svc.core.moves.targets import MAX_ASKED, MAX_LOOKED_AT, MAX_LOOKED_AT_IN_ALL, Targets
+from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.enums import WorkerRole
@@ -110,7 +111,7 @@ def test_prompts_that_are_handed_over_do_not_end_the_turn_of_older_rows() -> Non
         ring.step("source", 1.0)
         roles.look_at(source, [new], 1.0)
         roles.look(1.0)
-        for handoff in list(source.handoffs.exports.values()):
+        for handoff in list(handoffs_of(source).exports.values()):
             moved.add(handoff.request.key.request_id)
             core.handoffs.stop(handoff, "stopped", 1.0)
     assert {"old33", "old39"} <= moved

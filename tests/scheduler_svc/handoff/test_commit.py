@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from scheduler_svc.core.parts.handoff.orders import HandoffOrders
 from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.state.requests.handoff import Phase
 from scheduler_svc.core.state.requests.notices import Placed
@@ -36,8 +37,8 @@ def test_a_request_goes_on_where_it_stood() -> None:
     assert (request.worker_id, request.slot, request.leg) == (B, handoff.target_slot, 1)
     assert handoff.phase is Phase.COMMITTED
     step = pair.step(B)
-    assert step is not None and step.handoffs is not None
-    assert [slot for slot, _ in step.handoffs.committed] == [handoff.target_slot]
+    assert step is not None and step.ordered(HandoffOrders) is not None
+    assert [slot for slot, _ in step.ordered(HandoffOrders).committed] == [handoff.target_slot]
     assert [(chunk.start, chunk.length) for chunk in step.chunks] == [(10 + frozen - 1, 1)]
     released = pair.step(A)
     assert released is not None and released.finished_slots == [handoff.source_slot]

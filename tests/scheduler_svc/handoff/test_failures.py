@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from scheduler_svc.core.parts.handoff.commit import Arrived
+from scheduler_svc.core.parts.handoff.orders import HandoffOrders
 from scheduler_svc.core.parts.handoff.patience import Patience
 from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.state.requests.handoff import Phase
@@ -118,7 +119,7 @@ def test_an_end_releases_both_slots(is_frozen: bool) -> None:
     pair.core.check_integrity()
     for name, slot in ((A, handoff.source_slot), (B, handoff.target_slot)):
         step = pair.step(name)
-        assert step is not None and step.finished_slots == [slot] and step.handoffs is None
+        assert step is not None and step.finished_slots == [slot] and step.ordered(HandoffOrders) is None
         assert pair.core.workers[name].pool.num_free == 64
     pair.core.handoffs.ended(B, handoff.target_slot, handoff.transfer, Arrived(10, 1, b""), 2.0)
 
@@ -130,7 +131,7 @@ def test_an_end_between_two_orders_is_all_that_is_said() -> None:
     pair.core.handoffs.failed(B, handoff.target_slot, handoff.transfer, 1.0)
     pair.core.cancel(key_of("r"), 1)
     step = pair.step(A)
-    assert step is not None and step.handoffs is None
+    assert step is not None and step.ordered(HandoffOrders) is None
 
 
 def test_an_end_that_comes_behind_the_commit_is_the_targets() -> None:
@@ -140,7 +141,7 @@ def test_an_end_that_comes_behind_the_commit_is_the_targets() -> None:
     assert step is not None
     pair.core.handoffs.ready(B, handoff.target_slot, handoff.transfer, 1.0)
     frozen = pair.core.schedule(A, 0.0)
-    assert frozen is not None and frozen.handoffs is not None and frozen.handoffs.frozen_slots
+    assert frozen is not None and frozen.order(HandoffOrders).frozen_slots
     known = int(pair.a.table.num_output[handoff.source_slot]) + 1
     pair.core.handoffs.ended(
         B, handoff.target_slot, handoff.transfer, Arrived(10 + known - 1, known, b""), 2.0
@@ -152,7 +153,7 @@ def test_an_end_that_comes_behind_the_commit_is_the_targets() -> None:
     pair.core.cancel(key_of("r"), 1)
     step = pair.step(B)
     assert step is not None and step.finished_slots == [handoff.target_slot]
-    assert step.handoffs is None
+    assert step.ordered(HandoffOrders) is None
 
 
 def test_a_preemption_ahead_of_the_freeze_ends_it() -> None:
@@ -174,8 +175,8 @@ def test_a_frozen_row_that_was_not_run_goes_on_ahead_of_its_preemption() -> None
     assert handoff.is_over
     pair.report(A)
     step = pair.core.schedule(A, 0.0)
-    assert step is not None and step.handoffs is not None
-    assert step.handoffs.thawed and not step.preempted_slots
+    assert step is not None and step.ordered(HandoffOrders) is not None
+    assert step.ordered(HandoffOrders).thawed and not step.preempted_slots
     pair.report(A)
     step = pair.core.schedule(A, 0.0)
     assert step is not None and step.preempted_slots == [handoff.source_slot]
@@ -275,8 +276,8 @@ def test_one_that_was_preempted_is_resumed_at_the_target() -> None:
     pair.end(handoff)
     pair.core.set_paused(key_of("r"), 1, False)
     step = pair.step(B)
-    assert step is not None and step.handoffs is not None
-    assert [slot for slot, _ in step.handoffs.committed] == [handoff.target_slot]
+    assert step is not None and step.ordered(HandoffOrders) is not None
+    assert [slot for slot, _ in step.ordered(HandoffOrders).committed] == [handoff.target_slot]
     assert [start.chunk.length for start in step.resumed] == [
         10 + int(pair.b.table.num_output[handoff.target_slot]) - 1
     ]

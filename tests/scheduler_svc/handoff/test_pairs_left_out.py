@@ -6,6 +6,7 @@ from collections import Counter
 
 from scheduler_svc.core.cluster.pairs import FIRST_S, MOST_S, PairTroubles
 from scheduler_svc.core.cluster.pairs import Pair as WorkerPair
+from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.links.events import take_event
@@ -18,12 +19,12 @@ PAIR = WorkerPair(W0, W1)
 
 
 def begun_to(pair: Pair) -> Counter[str]:
-    return Counter(each.target.info.worker_id for each in pair.a.handoffs.exports.values())
+    return Counter(each.target.info.worker_id for each in handoffs_of(pair.a).exports.values())
 
 
 def fail_at(pair: Pair, name: str, now: float, reason: str = "nothing answers at a:1") -> int:
     """All that is under way to a worker fails there."""
-    failing = [each for each in pair.a.handoffs.exports.values() if each.target.info.worker_id == name]
+    failing = [each for each in handoffs_of(pair.a).exports.values() if each.target.info.worker_id == name]
     pair.step(name, now)
     for handoff in failing:
         ended = scheduler_pb2.ImportEnded(slot=handoff.target_slot, transfer=handoff.transfer)
@@ -36,7 +37,9 @@ def fail_at(pair: Pair, name: str, now: float, reason: str = "nothing answers at
 
 def end_at(pair: Pair, name: str) -> None:
     """All that is under way to a worker arrives there."""
-    for handoff in [each for each in pair.a.handoffs.exports.values() if each.target.info.worker_id == name]:
+    for handoff in [
+        each for each in handoffs_of(pair.a).exports.values() if each.target.info.worker_id == name
+    ]:
         move(pair, handoff)
 
 
@@ -67,7 +70,7 @@ def test_a_target_gets_half_of_the_places_while_another_has_room() -> None:
 def test_what_failed_there_goes_elsewhere_at_once() -> None:
     """By the pair's fault, and for the first time: no request is held back for it."""
     pair = draining(4, C)
-    failed = [each.request for each in pair.a.handoffs.exports.values() if each.target is pair.b]
+    failed = [each.request for each in handoffs_of(pair.a).exports.values() if each.target is pair.b]
     assert fail_at(pair, B, 0.5) == 2
     pair.core.tick(0.5)
     assert begun_to(pair) == {C: 4} and all(request.handoff is not None for request in failed)
@@ -95,7 +98,7 @@ def test_the_only_other_one_is_tried_again_one_at_a_time() -> None:
     while now < 10.0:
         now += 0.25
         pair.core.tick(now)
-        assert len(pair.a.handoffs.exports) <= 1, "several are tried in a pair that was left out"
+        assert len(handoffs_of(pair.a).exports) <= 1, "several are tried in a pair that was left out"
         if fail_at(pair, B, now):
             tries.append(now)
     assert tries == [1.5, 3.5, 7.5] and not pair.core.handoffs.take_news()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler_svc.core.moves.step_cost import MIN_LOOKS, StepCost
+from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.state.worker import Worker
 from signalbox.benchmarks.scheduler.plan import make_parser, make_plan
@@ -37,7 +38,7 @@ def look(pair: Pair, now: float, token_s: float = 0.001) -> list[Request]:
     pair.core.policies._costs = dict.fromkeys((A, B), cost)
     pair.core.policies.look(now)
     pair.core.check_integrity()
-    return [handoff.request for handoff in pair.a.handoffs.exports.values()]
+    return [handoff.request for handoff in handoffs_of(pair.a).exports.values()]
 
 
 def test_nothing_moves_unasked_unless_it_is_set() -> None:
@@ -45,7 +46,7 @@ def test_nothing_moves_unasked_unless_it_is_set() -> None:
     pair, requests = busy(2)
     preempted(pair, requests[0])
     pair.core.policies.tick(5.0)
-    assert not pair.a.handoffs.exports
+    assert not handoffs_of(pair.a).exports
 
 
 def preempted(pair: Pair, request: Request) -> Worker:

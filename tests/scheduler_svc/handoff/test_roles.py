@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler_svc.core.explain.explanation import explain
+from scheduler_svc.core.parts.handoff.part import handoffs_of
 from signalbox.benchmarks.scheduler.plan import make_parser, make_plan
 from signalbox.protocol.enums import WorkerRole
 from tests.scheduler_svc.handoff.pair import A, B, Pair
@@ -90,7 +91,7 @@ def test_the_oldest_rows_move_first_as_many_as_may() -> None:
     requests = [pair.submit(f"r{number}", 8) for number in range(4)]
     for _ in range(2):
         pair.core.policies.look(60.0)
-        assert [handoff.request for handoff in pair.a.handoffs.exports.values()] == requests[:2]
+        assert [handoff.request for handoff in handoffs_of(pair.a).exports.values()] == requests[:2]
 
 
 def test_a_role_is_the_process_own_until_somebody_says_another() -> None:

@@ -10,6 +10,7 @@ import pytest
 from scheduler_svc.core.liveness.withdrawal import withdraw
 from scheduler_svc.core.moves.desk import HandoffRefusedError
 from scheduler_svc.core.parts.handoff.eligibility import same_layout, what_differs
+from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.state.requests.request import RequestStatus
 from signalbox.protocol.model_identity import ModelIdentity
@@ -57,7 +58,7 @@ def test_between_others_nothing_moves(how: str) -> None:
     UNFIT[how](pair)
     with pytest.raises(HandoffRefusedError) as refused:
         pair.core.hand_over(key_of("r"), B, 0.0)
-    assert refused.value.field == "worker_id" and not pair.b.handoffs.is_busy
+    assert refused.value.field == "worker_id" and not handoffs_of(pair.b).is_busy
     pair.core.check_integrity()
 
 
@@ -109,7 +110,7 @@ def test_numbers_and_legs_are_used_once() -> None:
     assert (first.leg, second.leg, request.leg) == (1, 2, 0)
     assert first.transfer != second.transfer and first.key != second.key
     pair.core.handoffs.ready(B, second.target_slot, first.transfer, 0.0)
-    assert not pair.a.handoffs.freezing, "the word of a transfer that is over"
+    assert not handoffs_of(pair.a).freezing, "the word of a transfer that is over"
 
 
 def test_a_worker_that_drains_hands_over_most_output_first() -> None:
@@ -118,21 +119,21 @@ def test_a_worker_that_drains_hands_over_most_output_first() -> None:
     for number in range(4):
         pair.submit(f"r{number}", 8)
     assert pair.core.drain_worker(A, True, 0.0) == 4
-    assert [each.request.key.request_id for each in pair.a.handoffs.exports.values()] == ["r0", "r1"]
+    assert [each.request.key.request_id for each in handoffs_of(pair.a).exports.values()] == ["r0", "r1"]
     now = 0.0
     while pair.a.requests():
         now += 0.5
         assert now < 10
         pair.step(B)
         pair.step(A)
-        for handoff in list(pair.a.handoffs.exports.values()):
+        for handoff in list(handoffs_of(pair.a).exports.values()):
             pair.freeze(handoff)
             pair.end(handoff)
         pair.core.tick(0.1)
     assert len(pair.b.requests()) == 4
     while pair.step(A) is not None:
         pass
-    assert not pair.a.handoffs.is_busy and pair.a.pool.num_free == 64
+    assert not handoffs_of(pair.a).is_busy and pair.a.pool.num_free == 64
 
 
 def test_what_nobody_has_room_for_stays() -> None:
@@ -141,7 +142,7 @@ def test_what_nobody_has_room_for_stays() -> None:
     pair.attach(B, instance="x", num_blocks=2)
     pair.submit("r", 30)
     pair.core.drain_worker(A, True, 0.0)
-    assert not pair.a.handoffs.exports
+    assert not handoffs_of(pair.a).exports
     assert pair.step(A) is not None
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from scheduler_svc.core.explain.explanation import explain
 from scheduler_svc.core.parts.pulls.pace import STALE_S, PullPace
+from scheduler_svc.core.parts.pulls.part import PULLS, must_pull
+from scheduler_svc.core.parts.pulls.pull import PullOrders
 from scheduler_svc.core.state.requests.request import Request, RequestKey, RequestStatus
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.step.report import DivergenceError
@@ -64,12 +66,17 @@ class Pulls(Pair):
         self.core.check_integrity()
 
 
+def begins_pull(step: StepDecision) -> bool:
+    """The step has blocks read from another worker."""
+    return step.fetch is not None and step.fetch.source == PULLS
+
+
 def test_the_beginning_of_a_prompt_is_read_from_where_it_is() -> None:
     """PB1, PB2, PB3: from a worker that drains, behind a fence; and then the request starts as if it had been here."""
     pair = Pulls()
     pair.compute()
     request, step = pair.comes_back()
-    assert request.status is RequestStatus.WAITING and step.begins_pull
+    assert request.status is RequestStatus.WAITING and begins_pull(step)
     down = build_step(step, 1).pulls.pull
     assert (down.source.worker_id, down.source.worker_instance, down.address) == (A, "ia", "a:1")
     shown = pair.step(A)
@@ -77,7 +84,7 @@ def test_the_beginning_of_a_prompt_is_read_from_where_it_is() -> None:
     [export] = build_step(shown, 1).pulls.exports
     assert (export.number, export.key, export.target.worker_id) == (down.number, down.key, B)
     assert len(np.frombuffer(export.block_ids, "<u4")) == len(np.frombuffer(down.block_ids, "<u4"))
-    held = pair.a.pulls.shown[down.number][0]
+    held = must_pull(pair.a).shown[down.number][0]
     assert (pair.a.pool.ref_counts[held] >= 1).all() and len(held) == NUM_BLOCKS
     pair.ended(step.step_id)
     started = pair.step(B)
@@ -86,7 +93,7 @@ def test_the_beginning_of_a_prompt_is_read_from_where_it_is() -> None:
     over = pair.step(A)
     assert over is not None
     assert np.frombuffer(build_step(over, 1).pulls.ended_exports, "<u8").tolist() == [down.number]
-    assert not pair.a.pulls.shown
+    assert not must_pull(pair.a).shown
 
 
 def test_whoever_asks_hears_what_it_waits_for() -> None:
@@ -106,7 +113,7 @@ def test_what_does_not_come_is_computed() -> None:
     pair.ended(step.step_id, error={"message": "no"})
     assert pair.b.pool.prefix_length(pair.b.names_of(request).hashes) == 0
     started = pair.step(B)
-    assert started is not None and not started.begins_pull and request.status is RequestStatus.RUNNING
+    assert started is not None and not begins_pull(started) and request.status is RequestStatus.RUNNING
     assert request.history.num_cached_tokens == 0
     assert pair.core.handoffs.pulls.counts.failed["target"] == 1
 
@@ -131,7 +138,7 @@ def test_who_does_not_pull_hears_nothing_of_it(fields: Any, settings: Any) -> No
     else:
         pair.submit("first", NUM_PROMPT, hashes=names(), max_tokens=50)
     request, step = pair.comes_back()
-    assert not step.begins_pull and request.status is RequestStatus.RUNNING
+    assert not begins_pull(step) and request.status is RequestStatus.RUNNING
     message = build_step(step, 1)
     assert not message.HasField("pulls")
 
@@ -144,7 +151,7 @@ def test_what_is_held_for_others_is_little_of_what_there_is() -> None:
     pair.step(A)
     taken = pair.a.pool.take(pair.a.pool.num_available - 4 * NUM_BLOCKS + 1)
     request, step = pair.comes_back(checks=False)
-    assert not step.begins_pull and request.status is RequestStatus.RUNNING
+    assert not begins_pull(step) and request.status is RequestStatus.RUNNING
     pair.a.pool.release(taken)
 
 
@@ -161,18 +168,18 @@ def test_a_step_begins_one_pull() -> None:
     again = [make_request(f"r{n}", NUM_PROMPT, hashes=names(), max_tokens=50) for n in range(2)]
     third = make_request("r3", NUM_PROMPT, hashes=names(first=200), max_tokens=50)
     pair.a.draining = True
-    pair.b.pulls.pace.token_us = 1e6
-    pair.b.pulls.pace.pulled(A, 1000.0, [100.0], 0.0)
+    must_pull(pair.b).pace.token_us = 1e6
+    must_pull(pair.b).pace.pulled(A, 1000.0, [100.0], 0.0)
     for request in (*again, third):
         pair.core.submit(request, 0.0)
     first = pair.step(B)
-    assert first is not None and first.loads is not None
-    assert again[1].history.fence is first.loads and third.history.fence is None
+    assert first is not None and first.fetch is not None
+    assert again[1].history.fence is first.fetch and third.history.fence is None
     assert third.status is RequestStatus.WAITING
     pair.ended(first.step_id)
     second = pair.step(B)
-    assert second is not None and second.begins_pull
-    assert third.history.fence is second.loads
+    assert second is not None and begins_pull(second)
+    assert third.history.fence is second.fetch
     assert {request.status for request in again} == {RequestStatus.RUNNING}
 
 
@@ -185,10 +192,10 @@ def test_the_end_of_either_link_lets_go_of_both_ends(name: str) -> None:
     pair.step(A)
     pair.core.detach_worker(name, 0.0)
     pair.core.check_integrity()
-    assert not pair.a.pulls.shown
+    assert not must_pull(pair.a).shown
     if name == B:
         over = pair.step(A)
-        assert over is not None and over.pulls is not None and over.pulls.ended
+        assert over is not None and over.order(PullOrders).ended
         pair.attach(B)
         assert not pair.b.fences
     pair.ended(step.step_id, error={"message": "its source is gone"})
@@ -203,7 +210,7 @@ def test_what_was_not_told_is_not_ended() -> None:
     _, step = pair.comes_back()
     pair.ended(step.step_id)
     told = pair.step(A)
-    assert told is not None and told.pulls is None
+    assert told is not None and told.ordered(PullOrders) is None
 
 
 def test_what_is_withdrawn_meanwhile_is_not_published() -> None:
@@ -250,11 +257,11 @@ def test_what_is_sooner_computed_is_not_pulled() -> None:
     """PB7: as measured by the last pull from there, and forgotten after a minute."""
     pair = Pulls()
     pair.compute()
-    pace = pair.b.pulls.pace
+    pace = must_pull(pair.b).pace
     pace.token_us = 10.0
     pace.pulled(A, 5000.0, [100.0], 0.0)
     request, step = pair.comes_back()
-    assert not step.begins_pull and request.status is RequestStatus.RUNNING
+    assert not begins_pull(step) and request.status is RequestStatus.RUNNING
     assert not pace.of(A, STALE_S + 1).is_measured([1])
     assert not pace.of("c", 0.0).is_measured([1])
 
@@ -274,7 +281,7 @@ def test_what_is_not_known_is_tried_by_one_pull_at_a_time() -> None:
     for request in requests:
         pair.core.submit(request, 0.0)
     step = pair.step(B)
-    assert step is not None and step.begins_pull
+    assert step is not None and begins_pull(step)
     assert [request.status for request in requests] == [RequestStatus.WAITING, RequestStatus.RUNNING]
 
 
@@ -315,7 +322,7 @@ def test_a_source_that_cannot_be_read_from_is_left_out_for_a_while() -> None:
         pair.core.submit(request, now)
         step = pair.step(B, now)
         assert step is not None
-        begun = step.step_id if step.begins_pull else 0
+        begun = step.step_id if begins_pull(step) else 0
         if not begun:
             pair.core.cancel(request.key, 1)
             pair.step(B, now)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.liveness.judgement import rows_of_step
+from scheduler_svc.core.parts.lanes.even_lanes import LaneOrders
 from scheduler_svc.core.recovery.snapshot import SnapshotError, WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.config import SchedulerConfig
@@ -63,13 +64,13 @@ def test_lanes_are_made_even_in_the_turn_of_the_fullest() -> None:
     for number in range(6):
         scheduler.submit(make_request(f"r{number}", 9), 0.0)
     run(scheduler)
-    assert run(scheduler).lane_changes == run(scheduler).lane_changes == []
+    assert run(scheduler).ordered(LaneOrders) is run(scheduler).ordered(LaneOrders) is None
     assert sorted(rows(scheduler)) == [0, 0, 6]
     step = run(scheduler)
-    assert (step.num_decode_rows, len(step.lane_changes)) == (2, 4)
+    assert (step.num_decode_rows, len(step.order(LaneOrders).changes)) == (2, 4)
     assert rows(scheduler) == [2, 2, 2]
     slot = int(scheduler.workers[WORKER].table.turn.slots[0])
-    assert not run(scheduler, ((slot, FinishReason.STOP, 2),)).lane_changes
+    assert run(scheduler, ((slot, FinishReason.STOP, 2),)).ordered(LaneOrders) is None
     for _ in range(6):
         run(scheduler)
     assert sorted(rows(scheduler)) == [1, 2, 2], "a difference of one is left"

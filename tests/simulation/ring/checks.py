@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler_svc.core.parts.pulls.part import pulls_of
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.worker import Worker
 from tests.simulation.reference import check_fences, check_lag, check_scheduler
@@ -129,6 +130,7 @@ def _left_of(worker: Worker) -> str:
         return f"slots of {name} are held"
     if any(pool.num_available != pool.num_blocks for pool in worker.pools):
         return f"blocks of {name} are held"
-    if worker.pulls.shown:
+    pulls = pulls_of(worker)
+    if pulls is not None and pulls.shown:
         return f"others read blocks of {name}"
     return f"fences of {name} are open" if worker.fences else ""

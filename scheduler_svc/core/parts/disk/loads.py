@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scheduler_svc.core.parts.disk.index import DiskIndex
 from scheduler_svc.core.parts.disk.worth import most_load_us
 from scheduler_svc.core.parts.fetch.longer_prefix import (
     LongerPrefix,
@@ -29,6 +30,9 @@ from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.block_groups import SPINE
 
+DISK = "disk"
+"""Name of the part."""
+
 
 class Load(NamedTuple):
     """What makes a prefix longer."""
@@ -38,10 +42,9 @@ class Load(NamedTuple):
     """How long it may take."""
 
 
-def find_load(worker: Worker, request: Request, prefix: Prefix) -> Load | None:
+def find_load(worker: Worker, disk: DiskIndex, request: Request, prefix: Prefix) -> Load | None:
     """What is to be loaded for `request`, which would start with `prefix`; None: nothing, or it is computed sooner."""
-    disk = worker.disk
-    if disk is None or disk.is_off or not may_be_longer(worker, request, prefix):
+    if disk.is_off or not may_be_longer(worker, request, prefix):
         return None
     longer = find_longer(worker, prefix, disk.has)
     if longer is None:
@@ -59,13 +62,12 @@ def _ahead_us(worker: Worker) -> float:
 
 
 def load_aside(
-    worker: Worker, request: Request, load: Load, needs: Sequence[int], step: StepDecision
+    worker: Worker, disk: DiskIndex, request: Request, load: Load, needs: Sequence[int], step: StepDecision
 ) -> None:
     """Orders with `step` what `request` is to wait for; `needs`: see `bring_aside`."""
-    disk, longer = worker.disk, load.longer
-    assert disk is not None
-    taken = bring_aside(worker, request, longer.groups, needs, step)
-    fence = begin_fence(worker, step)
+    longer = load.longer
+    taken = bring_aside(worker, request, longer.groups, needs, step, DISK)
+    fence = begin_fence(worker, step, DISK)
     for tier, group, blocks in zip(worker.tiers, longer.groups, taken, strict=True):
         names = group.names.tolist()
         fence.loads += [NamedBlock(tier.group, *each) for each in zip(blocks.tolist(), names, strict=True)]
@@ -73,11 +75,11 @@ def load_aside(
     fence.most_us = max(fence.most_us, load.most_us)
 
 
-def end_loads(worker: Worker, step_id: int, lost: Sequence[int]) -> None:
+def end_loads(worker: Worker, disk: DiskIndex, step_id: int, lost: Sequence[int]) -> None:
     """The loads that a step ordered have ended; `lost` are the numbers of those that did not arrive: they are not
     there. Whoever waited is looked at again, and may wait for copies yet. News of others are of an older link."""
-    fence, disk = worker.fences.get(-step_id), worker.disk
-    if fence is None or not fence.loads or disk is None:
+    fence = worker.fences.get(-step_id)
+    if fence is None or not fence.loads:
         return
     missing = {fence.loads[number] for number in lost if number < len(fence.loads)}
     for number, fenced in enumerate(fence.groups):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from scheduler_svc.core.parts.disk.index import DiskIndex
-from scheduler_svc.core.state.worker import Worker
 
 
 @dataclass(frozen=True)
@@ -31,15 +30,10 @@ class DiskNews:
     token_us: float = 0.0
 
 
-def take_news(worker: Worker, news: DiskNews) -> None:
+def take_news(disk: DiskIndex, news: DiskNews) -> None:
     """Takes it into the index; what is said of groups that there are not is left out."""
-    if worker.disk is None:
-        worker.disk = DiskIndex(len(worker.tiers))
-        worker.disk.drops += worker.disk_drops
-        worker.disk_drops = []
-    elif news.begins:
-        worker.disk.begin()
-    disk = worker.disk
+    if news.begins:
+        disk.begin()
     block_us = list(disk.pace.block_us)
     for each in news.groups:
         if each.group < len(block_us):

@@ -94,12 +94,13 @@ def has_room(worker: Worker, request: Request, groups: Sequence[GroupLack]) -> b
     )
 
 
-def begin_fence(worker: Worker, step: StepDecision) -> Fence:
-    """What `step` brings from another place, beside the steps."""
-    if step.loads is None:
+def begin_fence(worker: Worker, step: StepDecision, source: str) -> Fence:
+    """The fence of what `step` brings from another place, beside the steps; `source`: name of the part that brings
+    it."""
+    if step.fetch is None:
         groups = [FencedBlocks() for _ in worker.tiers]
-        step.loads = worker.fences[-step.step_id] = Fence(-step.step_id, groups=groups)
-    return step.loads
+        step.fetch = worker.fences[-step.step_id] = Fence(-step.step_id, groups=groups, source=source)
+    return step.fetch
 
 
 def bring_aside(
@@ -108,11 +109,12 @@ def bring_aside(
     groups: Sequence[GroupLack],
     needs: Sequence[int],
     step: StepDecision,
+    source: str,
 ) -> list[Blocks]:
     """Takes blocks for what `groups` lack, which there is room for, behind the fence of `step`, which `request` is to
     wait for; `needs`: new blocks of each group that it would start with now. What loses its place goes out to the host
     tier with the step. Returns the blocks of each group, in the order of the names."""
-    fence, left, taken = begin_fence(worker, step), [], []
+    fence, left, taken = begin_fence(worker, step, source), [], []
     for tier, fenced, group, needed in zip(worker.tiers, fence.groups, groups, needs, strict=True):
         pool, count = tier.pool, len(group.names)
         num_idle = pool.num_idle(group.found)

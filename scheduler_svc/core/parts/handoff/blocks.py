@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scheduler_svc.core.parts.handoff.orders import ImportStart
 from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.state.blocks.block_pool import NO_BLOCKS, Blocks, Hashes
 from scheduler_svc.core.state.groups.window import WindowBlocks, longest_hit
 from scheduler_svc.core.state.slots.slot_state import SlotState
-from scheduler_svc.core.state.steps.handoff_orders import ImportStart
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.block_groups import SPINE

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from scheduler_svc.core.state.slots.table import SlotTable
 from scheduler_svc.core.state.steps.step import StepDecision
+
+
+@dataclass
+class LaneOrders:
+    """Orders of one step."""
+
+    changes: list[tuple[int, int]] = field(default_factory=list)
+    """Decode rows that are of another lane from this step on: (slot, lane)."""
 
 
 def even_out(table: SlotTable, step: StepDecision) -> None:
@@ -18,6 +28,6 @@ def even_out(table: SlotTable, step: StepDecision) -> None:
         lane = counts.index(min(counts))
         slot = movable.pop()
         table.change_lane(slot, lane)
-        step.lane_changes.append((slot, lane))
+        step.order(LaneOrders).changes.append((slot, lane))
         counts[number] -= 1
         counts[lane] += 1

@@ -24,13 +24,14 @@ from scheduler_svc.core.parts.fetch.longer_prefix import (
 )
 from scheduler_svc.core.parts.fetch.side_copies import end_fence
 from scheduler_svc.core.parts.handoff.eligibility import same_layout
+from scheduler_svc.core.parts.pulls.part import PULLS, PullsPart, must_pull, pulls_of
 from scheduler_svc.core.parts.pulls.plan import PullPlan
+from scheduler_svc.core.parts.pulls.pull import PullOf
 from scheduler_svc.core.state.blocks.block_pool import BlockPool, Blocks, Hashes
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.groups.prefix import Prefix
 from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.core.state.requests.request import Request
-from scheduler_svc.core.state.steps.pull import PullOf
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
 
@@ -76,7 +77,8 @@ class PullDesk:
 
     def attached(self, worker: Worker) -> None:
         """A worker has said hello: it may pull, if it can."""
-        worker.pulls.puller = self if self._is_on and _can_pull(worker) else None
+        if self._is_on and _can_pull(worker):
+            worker.parts.add(PullsPart(worker, self))
 
     def with_woken(self, worker_ids: Iterable[str]) -> Iterator[str]:
         """The workers named, and then the sources that have something to be told, as long as there are any."""
@@ -98,7 +100,7 @@ class PullDesk:
         if not found:
             return None
         longer, source = max(found, key=lambda each: each[0].num_blocks)
-        pace = worker.pulls.pace.of(source.info.worker_id, now)
+        pace = must_pull(worker).pace.of(source.info.worker_id, now)
         num_tokens = (longer.num_blocks - prefix.num_blocks) * worker.table.block_size
         if num_tokens < self._config.affinity_min_tokens:
             return None
@@ -142,14 +144,15 @@ class PullDesk:
         shown = [_blocks_of(source, number, group.names) for number, group in enumerate(groups)]
         for pool, blocks in zip(source.pools, shown, strict=True):
             pool.hold(blocks)
-        written = bring_aside(worker, request, groups, needs, step)
+        written = bring_aside(worker, request, groups, needs, step, PULLS)
         self._last_number += 1
         number, key = self._last_number, self._make_key()
         pull = Pull(number, key, source, worker, step.step_id, shown, written, plan.num_tokens, now)
-        fence = begin_fence(worker, step)
+        fence = begin_fence(worker, step, PULLS)
         fence.pull, fence.load_us, fence.most_us = pull, plan.load_us, plan.most_us
-        source.pulls.shown[number] = shown
-        source.pulls.exports.append(pull)
+        ends = must_pull(source)
+        ends.shown[number] = shown
+        ends.exports.append(pull)
         self._open[number] = pull
         self._woken.append(plan.source_id)
         self.counts.num_begun += 1
@@ -195,7 +198,7 @@ class PullDesk:
         else:
             self.pairs.succeeded(_pair_of(pull))
             of_blocks = sum(each * len(blocks) for each, blocks in zip(block_us, pull.written, strict=False))
-            worker.pulls.pace.pulled(pull.source.info.worker_id, duration_us - of_blocks, block_us, now)
+            must_pull(worker).pace.pulled(pull.source.info.worker_id, duration_us - of_blocks, block_us, now)
             self.counts.num_ended += 1
             self.counts.num_blocks += sum(map(len, pull.written))
             self.counts.num_tokens += pull.num_tokens
@@ -207,9 +210,11 @@ class PullDesk:
         for pull in list(self._open.values()):
             if pull.target is worker:
                 self._close(pull, "target_link")
-        worker.pulls.exports, worker.pulls.ended = [], []
-        for number in list(worker.pulls.shown):
-            _let_go(worker, number)
+        ends = pulls_of(worker)
+        if ends is not None:
+            ends.exports, ends.ended = [], []
+            for number in list(ends.shown):
+                _let_go(worker, number)
 
     def _close(self, pull: Pull, failure: str) -> None:
         """The source's blocks are its own again, and it is told so if it was told of the pull."""
@@ -217,7 +222,7 @@ class PullDesk:
             return
         if failure:
             self.counts.failed["link" if failure == "target_link" else "target"] += 1
-        ends = pull.source.pulls
+        ends = must_pull(pull.source)
         if pull.number not in ends.shown:
             return  # its link has ended meanwhile
         _let_go(pull.source, pull.number)
@@ -234,7 +239,7 @@ def _pair_of(pull: Pull) -> Pair:
 
 def _let_go(source: Worker, number: int) -> None:
     source.changed[source.info.worker_id] = None
-    for pool, blocks in zip(source.pools, source.pulls.shown.pop(number), strict=True):
+    for pool, blocks in zip(source.pools, must_pull(source).shown.pop(number), strict=True):
         pool.release(blocks)
 
 
@@ -244,7 +249,7 @@ def _can_pull(worker: Worker) -> bool:
 
 def _shows_to(source: Worker, target: Worker) -> bool:
     is_there = source.attached and not source.is_arriving and not source.vitals.has_left
-    return is_there and source.pulls.puller is not None and same_layout(source, target)
+    return is_there and pulls_of(source) is not None and same_layout(source, target)
 
 
 def _pool(worker: Worker, group: int) -> BlockPool:

@@ -44,6 +44,8 @@ class Fence(CopyGroup):
 
     groups: list[FencedBlocks] = field(default_factory=list)
     """By group of blocks, as the worker's `tiers`."""
+    source: str = ""
+    """Name of the part that brings its blocks; empty: they are copied from the host tier, or to it."""
     load_us: float = 0.0
     """How long its loads take, about, in microseconds; 0: it has none."""
     most_us: int = 0

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE, NO_BLOCKS, Blocks, Hashes
-from scheduler_svc.core.state.blocks.copy_group import BlockCopy, NamedBlock
+from scheduler_svc.core.state.blocks.copy_group import BlockCopy
 from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.state.steps.fence import Fence
-from scheduler_svc.core.state.steps.handoff_orders import HandoffOrders
-from scheduler_svc.core.state.steps.pull import PullOrders
 from signalbox.protocol.block_groups import SPINE
 
 Slots = NDArray[np.int64]
 NO_SLOTS: Slots = np.empty(0, np.int64)
+OrdersT = TypeVar("OrdersT")
 
 
 class Chunk(NamedTuple):
@@ -76,20 +75,13 @@ class StepDecision:
     unpaused_slots: list[int] = field(default_factory=list)
     draft_limits: list[tuple[int, int]] = field(default_factory=list)
     """Limits that slots ask for: (slot, drafts that it wants to be allowed)."""
-    lane_changes: list[tuple[int, int]] = field(default_factory=list)
-    """Decode rows that are of another lane from this step on: (slot, lane)."""
     copies: list[BlockCopy] = field(default_factory=list)
     """In order, ahead of the step's work, and of the states that it keeps."""
     checkpoints: list[CheckpointOrder] = field(default_factory=list)
     fence: Fence | None = None
     """Copies that begin behind these and run beside the steps."""
-    loads: Fence | None = None
-    """What comes from a disk, or from another worker, beside the steps, behind the copies."""
-    stores: list[NamedBlock] = field(default_factory=list)
-    """What a disk is to have."""
-    drops: list[bytes] = field(default_factory=list)
-    """Contents that no disk is to have any more."""
-    drops_all: bool = False
+    fetch: Fence | None = None
+    """Blocks that a source (a disk, or another worker) brings beside the steps, after the copies."""
     num_decode_rows: int = 0
     num_prefill_tokens: int = 0
     is_solo: bool = False
@@ -98,10 +90,10 @@ class StepDecision:
     """Slots that are paused for this step alone: a worker that is left alone behind it lets them go on."""
     may_be_skipped: bool = False
     """It is one of several that were sent at once, and names nobody but those who get blocks (K12)."""
-    handoffs: HandoffOrders | None = None
-    """What it changes for requests that go from one worker to another; None: nothing."""
-    pulls: PullOrders | None = None
-    """What it tells of cached blocks that others read here; None: nothing."""
+    orders: dict[type[Any], Any] = field(default_factory=dict)
+    """Orders of parts, by their type: one object of each part that has something to tell the worker (PT2)."""
+    spared_slots: set[int] = field(default_factory=set)
+    """Slots that go on with this step by an order of a part, and are not preempted in it."""
     limit_s: float = 0.0
     """How long it may take, and those after it (U7); 0: as long as the step before."""
     passes: bool = False
@@ -140,50 +132,49 @@ class StepDecision:
         if self.grant_groups is not None:
             self.grant_groups = self.grant_groups[keep]
 
+    def order(self, kind: type[OrdersT]) -> OrdersT:
+        """The orders of that type, which a part adds to."""
+        orders: OrdersT | None = self.orders.get(kind)
+        if orders is None:
+            orders = self.orders[kind] = kind()
+        return orders
+
+    def ordered(self, kind: type[OrdersT]) -> OrdersT | None:
+        """The orders of that type; None: there are none."""
+        orders: OrdersT | None = self.orders.get(kind)
+        return orders
+
     @property
-    def num_changes(self) -> int:
-        """Slots that the delta names, apart from grants."""
-        return (
-            len(self.started)
-            + len(self.resumed)
-            + len(self.chunks)
-            + len(self.finished_slots)
-            + len(self.preempted_slots)
-            + len(self.paused_slots)
-            + len(self.unpaused_slots)
-            + len(self.draft_limits)
-            + len(self.lane_changes)
-            + len(self.checkpoints)
-            + (self.handoffs is not None)
+    def names_slots(self) -> bool:
+        """The delta names a slot, or has orders of a part, or copies beside the steps; grants and copies apart."""
+        return bool(
+            self.started
+            or self.resumed
+            or self.chunks
+            or self.finished_slots
+            or self.preempted_slots
+            or self.paused_slots
+            or self.unpaused_slots
+            or self.draft_limits
+            or self.checkpoints
+            or self.placed
+            or self.orders
+            or self.fence is not None
+            or self.fetch is not None
         )
-
-    @property
-    def has_disk_orders(self) -> bool:
-        """It orders something of a disk tier."""
-        has_loads = self.loads is not None and self.loads.pull is None
-        return has_loads or bool(self.stores or self.drops or self.drops_all)
-
-    @property
-    def begins_pull(self) -> bool:
-        """It has blocks read from another worker."""
-        return self.loads is not None and self.loads.pull is not None
 
     @property
     def only_decodes(self) -> bool:
-        """It names nobody but those who get blocks, and copies nothing."""
-        names = (
-            self.num_changes or self.placed or self.copies or self.fence is not None or self.has_disk_orders
-        )
-        pulls = self.begins_pull or self.pulls is not None
-        return (self.num_decode_rows > 0 or self.passes) and not (names or pulls or self.is_solo)
+        """It names only slots that get blocks, and copies nothing."""
+        has_rows = self.num_decode_rows > 0 or self.passes
+        return has_rows and not (self.copies or self.is_solo or self.names_slots)
 
     @property
     def is_empty(self) -> bool:
         """Nothing runs and nothing changes."""
-        changes = self.num_changes or self.placed or len(self.grant_slots) or self.fence is not None
-        changes = changes or self.has_disk_orders
-        pulls = self.begins_pull or self.pulls is not None
-        return not (self.num_decode_rows or self.passes or changes or pulls)
+        if self.num_decode_rows or self.passes or len(self.grant_slots):
+            return False
+        return not self.names_slots
 
 
 @dataclass

@@ -36,18 +36,3 @@ class HandoffOrders:
     frozen_slots: list[int] = field(default_factory=list)
     thawed: list[tuple[int, int]] = field(default_factory=list)
     """(slot, leg) of frozen ones that go on."""
-
-    def not_thawed(self, slots: list[int]) -> list[int]:
-        """The ones of `slots` that do not go on with this step: a worker preempts ahead of that."""
-        return [slot for slot in slots if all(slot != thawed for thawed, _ in self.thawed)]
-
-    def __bool__(self) -> bool:
-        return bool(
-            self.arriving
-            or self.import_starts
-            or self.committed
-            or self.exports
-            or self.kept_slots
-            or self.frozen_slots
-            or self.thawed
-        )

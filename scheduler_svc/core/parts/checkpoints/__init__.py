@@ -1,0 +1,1 @@
+"""Checkpoints of recurrent states, as a part of a worker (docs/design.md, CK)."""

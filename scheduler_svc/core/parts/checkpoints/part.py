@@ -1,0 +1,32 @@
+"""The part of workers that keep checkpoints of recurrent states."""
+
+from __future__ import annotations
+
+from scheduler_svc.core.state.groups.checkpoints import Checkpoints
+from scheduler_svc.core.state.part import Part, Phase, Resource
+from scheduler_svc.core.state.steps.step import StepDecision
+from scheduler_svc.core.state.worker import Worker
+
+
+class CheckpointsPart(Part):
+    """Orders the states to keep of slots that have ended, after all that starts in the step (CK2)."""
+
+    name = "checkpoints"
+    rank = 20
+    phases = (Phase.FINISH, Phase.ORDER)
+    reads = writes = frozenset({Resource.POOL})
+
+    def __init__(self, worker: Worker, checkpoints: Checkpoints) -> None:
+        self._worker, self._checkpoints = worker, checkpoints
+
+    def act(self, phase: Phase, step: StepDecision, now: float) -> None:
+        """As `Part.act`."""
+        if phase is Phase.FINISH:
+            self._checkpoints.begin_step()
+            return
+        step.checkpoints += self._checkpoints.name_leaving()
+        self._worker.save_evicted(step)
+
+    def cache_reset(self) -> None:
+        """As `Part.cache_reset`."""
+        self._checkpoints.pool.reset_cache()

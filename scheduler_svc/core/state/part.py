@@ -1,0 +1,135 @@
+"""Parts: optional features of one worker. A worker holds the parts that its hello names, and a step asks these and no
+others (PT1 to PT5)."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, ClassVar, TypeVar
+
+from scheduler_svc.core.state.blocks.block_pool import Blocks
+from scheduler_svc.core.state.steps.step import StepDecision
+
+PartT = TypeVar("PartT", bound="Part")
+
+
+class Phase(Enum):
+    """Phases of making a step, in order (K3). In each, the core acts and then the parts, but for PREEMPT: there the
+    parts act first."""
+
+    FINISH = "finish"
+    """Slots that have ended are named; slots that were paused or frozen go on."""
+    PREEMPT = "preempt"
+    """Rows change their lane; rows that the worker refused are preempted."""
+    COPY = "copy"
+    """Slots are frozen for another worker, or taken over from one."""
+    GRANT = "grant"
+    """Rows get the blocks that they need next."""
+    START = "start"
+    """Prompts go on; slots resume and start."""
+    ORDER = "order"
+    """Orders are written beside the rows: states to keep, blocks to save, stores, reads by others."""
+    RECORD = "record"
+    """The step is recorded as in flight, unless it is empty."""
+
+
+class Resource(Enum):
+    """State of a worker that several parts share. Two parts that write none of what the other reads or writes may act
+    in any order within a phase (PT3)."""
+
+    TABLE = "table"
+    POOL = "pool"
+    """Blocks of all groups, and what the host tier has of them."""
+    BUDGET = "budget"
+    """Tokens of the step."""
+
+
+class Part:
+    """One optional feature of one worker. Every hook does nothing here; a part overrides those that it needs."""
+
+    name: ClassVar[str]
+    phases: ClassVar[tuple[Phase, ...]] = ()
+    """Phases in which `act` is called."""
+    reads: ClassVar[frozenset[Resource]] = frozenset()
+    writes: ClassVar[frozenset[Resource]] = frozenset()
+    rank: ClassVar[int]
+    """Order among the parts that act in one phase, lowest first."""
+
+    @property
+    def has_orders(self) -> bool:
+        """The next step has something to tell the worker for this part."""
+        return False
+
+    def has_work(self) -> bool:
+        """A step would not be empty even if nothing else were in it."""
+        return self.has_orders
+
+    def act(self, phase: Phase, step: StepDecision, now: float) -> None:
+        """Takes part in making `step`."""
+        raise NotImplementedError
+
+    def blocks_change(self, slot: int, reason: str) -> None:
+        """The running slot loses its blocks with the step that is being made, or a slot without blocks gets some."""
+
+    def released(self, slot: int) -> None:
+        """The request of the slot has ended, or is another worker's."""
+
+    def completed(self, slot: int) -> None:
+        """The prompt of a running slot is computed, or its request is about to finish without an error."""
+
+    def computed(self, num_prefill_tokens: int, num_decode_rows: int, execute_us: int) -> None:
+        """A step of the worker has been reported."""
+
+    def cache_reset(self) -> None:
+        """All cached content of the worker is to be forgotten."""
+
+    def pinned(self, group: int) -> list[Blocks]:
+        """Blocks of the group that this part holds, as block tables."""
+        return []
+
+
+class Source(Part):
+    """A part that can bring cached blocks to a request that is about to start: from a disk, or from another worker."""
+
+    excludes: ClassVar[frozenset[str]] = frozenset()
+    """Names of sources that a step which begins a fetch from this one must not have begun a fetch from."""
+
+    def find(self, request: Any, prefix: Any, now: float) -> Any | None:
+        """What this source has beyond `prefix` and brings sooner than it is computed; None: nothing."""
+        raise NotImplementedError
+
+    def fetch(self, request: Any, plan: Any, needs: list[int], step: StepDecision, now: float) -> None:
+        """Orders with `step` what `find` returned; `request` waits for it. `needs`: new blocks of each group that it
+        would start with now."""
+        raise NotImplementedError
+
+
+class Parts:
+    """The parts of one worker, and for each hook of a step those that override it."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[type[Part], Part] = {}
+        self.all: tuple[Part, ...] = ()
+        self.sources: tuple[Source, ...] = ()
+        self.finish: tuple[Part, ...] = ()
+        self.preempt: tuple[Part, ...] = ()
+        self.copy: tuple[Part, ...] = ()
+        self.order: tuple[Part, ...] = ()
+        self.completing: tuple[Part, ...] = ()
+        self.computing: tuple[Part, ...] = ()
+
+    def add(self, part: Part) -> None:
+        """The worker has `part` from now on, instead of one of the same kind."""
+        self._by_kind[type(part)] = part
+        self.all = tuple(sorted(self._by_kind.values(), key=lambda each: each.rank))
+        self.sources = tuple(each for each in self.all if isinstance(each, Source))
+        self.finish, self.preempt, self.copy, self.order = (
+            tuple(each for each in self.all if phase in each.phases)
+            for phase in (Phase.FINISH, Phase.PREEMPT, Phase.COPY, Phase.ORDER)
+        )
+        self.completing = tuple(each for each in self.all if type(each).completed is not Part.completed)
+        self.computing = tuple(each for each in self.all if type(each).computed is not Part.computed)
+
+    def get(self, kind: type[PartT]) -> PartT | None:
+        """The part of that kind; None: the worker has none."""
+        part = self._by_kind.get(kind)
+        return part if isinstance(part, kind) else None

@@ -1,0 +1,174 @@
+"""Parts of a worker: which it has, when a step asks them, and what they order and hold (PT1 to PT5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from scheduler_svc.core.cluster.term import Term
+from scheduler_svc.core.parts.disk.part import DiskPart, disk_of, disk_part
+from scheduler_svc.core.parts.pulls.part import PullsPart
+from scheduler_svc.core.recovery.snapshot import make_worker
+from scheduler_svc.core.state.config import SchedulerConfig
+from scheduler_svc.core.state.part import Part, Phase, Source
+from scheduler_svc.core.state.steps.fence import Fence
+from scheduler_svc.core.state.steps.step import StepDecision
+from scheduler_svc.core.state.worker import Worker
+from scheduler_svc.core.state.worker_check import check_state
+from scheduler_svc.core.step.fetches import begin_fetch, can_fetch
+from signalbox.protocol.block_groups import StateGroup
+from tests.scheduler_svc.harness import WORKER, make_info, make_request, make_scheduler
+
+STATES = StateGroup(8, 4, num_host_checkpoints=0)
+
+
+@dataclass
+class Orders:
+    """What `Noting` tells a worker."""
+
+    phases: list[Phase] = field(default_factory=list)
+
+
+class Noting(Part):
+    """Notes when it is asked, and has an order while it `wants`."""
+
+    name = "noting"
+    rank = 99
+    phases = (Phase.FINISH, Phase.PREEMPT, Phase.COPY, Phase.ORDER)
+
+    def __init__(self) -> None:
+        self.wants = False
+        self.asked: list[Phase] = []
+
+    @property
+    def has_orders(self) -> bool:
+        """As `Part.has_orders`."""
+        return self.wants
+
+    def act(self, phase: Phase, step: StepDecision, now: float) -> None:
+        """As `Part.act`."""
+        self.asked.append(phase)
+        if phase is Phase.ORDER and self.wants:
+            step.order(Orders).phases = self.asked
+            self.wants = False
+
+
+class Shelf(Source):
+    """A source that has something for everybody."""
+
+    phases = ()
+
+    def __init__(self, name: str, rank: int, excludes: frozenset[str]) -> None:
+        self.name, self.rank, self.excludes = name, rank, excludes  # type: ignore[misc]
+
+    def find(self, request: Any, prefix: Any, now: float) -> str | None:
+        """As `Source.find`."""
+        return self.name
+
+    def fetch(self, request: Any, plan: Any, needs: list[int], step: StepDecision, now: float) -> None:
+        """As `Source.fetch`."""
+        step.fetch = Fence(-step.step_id, source=plan)
+        request.history.loaded_on = plan
+
+
+@pytest.mark.parametrize(
+    ("names", "fields"),
+    [
+        ([], {}),
+        (["lanes"], {"num_lanes": 2}),
+        (["checkpoints"], {"state_group": STATES}),
+        (["handoff"], {"kv_layout": "layout"}),
+        (["lanes", "checkpoints", "handoff"], {"num_lanes": 2, "state_group": STATES, "kv_layout": "layout"}),
+    ],
+)
+def test_a_worker_has_the_parts_that_its_hello_names(names: list[str], fields: dict[str, Any]) -> None:
+    """PT1: in the order in which they act."""
+    worker = make_worker(make_info(**fields), None, SchedulerConfig(), None, Term("s", 1))
+    assert [part.name for part in worker.parts.all] == names
+
+
+def test_the_disk_tier_is_a_part_from_its_first_word_on() -> None:
+    """PT1, DT3. Contents that are wrong are remembered for it; the index begins with its news."""
+    worker = make_scheduler().workers[WORKER]
+    assert worker.parts.get(DiskPart) is None and disk_of(worker) is None
+    disk_part(worker).drop([b"a" * 16])
+    assert disk_of(worker) is None and not disk_part(worker).has_orders
+
+
+def noting() -> tuple[Any, Noting]:
+    """A scheduler whose worker has that part."""
+    scheduler, part = make_scheduler(), Noting()
+    scheduler.workers[WORKER].parts.add(part)
+    return scheduler, part
+
+
+def test_phases_follow_each_other() -> None:
+    """PT3, K3."""
+    scheduler, part = noting()
+    scheduler.submit(make_request("r", 5), 0.0)
+    assert scheduler.schedule(WORKER, 0.0) is not None
+    assert part.asked == [Phase.FINISH, Phase.PREEMPT, Phase.COPY, Phase.ORDER]
+
+
+def test_an_order_makes_a_step_that_has_nothing_else() -> None:
+    """PT2: and a step without one is not sent."""
+    scheduler, part = noting()
+    assert scheduler.schedule(WORKER, 0.0) is None and not part.asked
+    part.wants = True
+    step = scheduler.schedule(WORKER, 0.0)
+    assert step is not None and step.ordered(Orders) == Orders(list(part.phases))
+    assert not step.only_decodes and scheduler.schedule(WORKER, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shares"),
+    [("disk", "disk", True), ("disk", "pulls", False), ("pulls", "pulls", False), ("pulls", "disk", False)],
+)
+def test_a_step_begins_fetches_that_exclude_none_of_each_other(first: str, second: str, shares: bool) -> None:
+    """PT4: with what the two sources that there are exclude."""
+    excludes = {"disk": DiskPart.excludes, "pulls": PullsPart.excludes}
+    worker = make_scheduler().workers[WORKER]
+    step, requests = StepDecision(1), [make_request(name, 9) for name in "ab"]
+    for request, name in zip(requests, (first, second), strict=True):
+        worker.parts.add(Shelf(name, 40, excludes[name]))
+        begin_fetch(worker, request, None, [], step, 0.0)  # type: ignore[arg-type]
+    assert [request.history.loaded_on for request in requests] == [first, second if shares else ""]
+
+
+def test_sources_are_asked_by_rank() -> None:
+    """PT4: and a worker without any asks nobody."""
+    worker = make_scheduler().workers[WORKER]
+    request = make_request("r", 9)
+    assert not can_fetch(worker, request, None, 0.0)  # type: ignore[arg-type]
+
+    class Second(Shelf):
+        """Another kind."""
+
+    worker.parts.add(Second("second", 50, frozenset()))
+    worker.parts.add(Shelf("first", 40, frozenset()))
+    begin_fetch(worker, request, None, [], StepDecision(1), 0.0)  # type: ignore[arg-type]
+    assert request.history.loaded_on == "first"
+
+
+def test_blocks_that_a_part_holds_are_held_by_its_word_alone() -> None:
+    """PT5."""
+
+    class Holding(Noting):
+        """Holds a block."""
+
+        def __init__(self, worker: Worker) -> None:
+            super().__init__()
+            self._blocks = worker.pool.take(1)
+
+        def pinned(self, group: int) -> list[Any]:
+            """As `Part.pinned`."""
+            return [self._blocks]
+
+    worker = make_scheduler().workers[WORKER]
+    worker.parts.add(Holding(worker))
+    check_state(worker)
+    worker.pool.take(1)
+    with pytest.raises(AssertionError):
+        check_state(worker)
