@@ -20,6 +20,7 @@ from scheduler_svc.core.liveness.withdrawal import withdraw
 from scheduler_svc.core.moves.desk import HandoffDesk
 from scheduler_svc.core.moves.policies import HandoffPolicies
 from scheduler_svc.core.parts.fetch.side_copies import end_fence
+from scheduler_svc.core.parts.handoff.part import HandoffPart
 from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.placement.standings import Standings
 from scheduler_svc.core.queue.queues import Queues
@@ -159,7 +160,8 @@ class Scheduler:
             return None
         step = self._maker.make(worker, now)
         worker.changed[worker_id] = None
-        if worker.parts.all:
+        handoff = worker.parts.get(HandoffPart) if worker.parts.all else None
+        if handoff is not None and not handoff.is_idle:
             self.handoffs.look_at(worker, now)
         for request in (*step.placed, *step.prepared):
             self.register.notices.append(
@@ -180,7 +182,8 @@ class Scheduler:
             self.queues.stepped(worker, record, report, mask_work)
         if self.config.just_in_time_steps and len(worker.records) == worker.limits.max_inflight_steps - 1:
             worker.hold_until = now + worker.pacer.hold_s()
-        if worker.parts.all:
+        handoff = worker.parts.get(HandoffPart) if worker.parts.all else None
+        if handoff is not None and not handoff.is_idle:
             self.handoffs.look_at(worker, now)
         if record is not None and record.is_solo:
             absolve(worker, record, report, self.register)

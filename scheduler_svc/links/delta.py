@@ -10,7 +10,7 @@ import numpy as np
 from scheduler_svc.core.parts.disk.loads import DISK
 from scheduler_svc.core.parts.disk.stores import DiskOrders
 from scheduler_svc.core.parts.handoff.orders import HandoffOrders
-from scheduler_svc.core.parts.lanes.even_lanes import LaneOrders
+from scheduler_svc.core.parts.lanes.part import LaneOrders
 from scheduler_svc.core.parts.pulls.part import PULLS
 from scheduler_svc.core.parts.pulls.pull import PullOrders
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.parts.lanes import part
-from scheduler_svc.core.parts.lanes.even_lanes import LaneOrders
+from scheduler_svc.core.parts.lanes.part import LaneOrders
 from scheduler_svc.core.state.slots.table import SlotTable
 from scheduler_svc.core.state.steps.step import StepDecision
 from worker_svc.core import worker_core

@@ -350,8 +350,6 @@ class HandoffDesk:
     def look_at(self, worker: Worker, now: float) -> None:
         """A step of `worker` was made, or a report of it was read: ends what cannot go on with that."""
         ends = handoffs_of(worker)
-        if not ends.is_busy:
-            return
         broken, ends.broken = ends.broken, []
         for handoff, reason in broken:
             self.stop(handoff, reason, now)

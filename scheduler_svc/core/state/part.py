@@ -53,6 +53,8 @@ class Part:
     writes: ClassVar[frozenset[Resource]] = frozenset()
     rank: ClassVar[int]
     """Order among the parts that act in one phase, lowest first."""
+    is_idle: bool = False
+    """Nothing is under way: the part has no orders, and steps do not ask it (PT1)."""
 
     @property
     def has_orders(self) -> bool:
@@ -81,6 +83,10 @@ class Part:
 
     def cache_reset(self) -> None:
         """All cached content of the worker is to be forgotten."""
+
+    def check_integrity(self) -> None:
+        """Asserts what must hold between steps."""
+        assert not (self.is_idle and self.has_orders), f"{self.name} has orders, and no step asks for them"
 
     def pinned(self, group: int) -> list[Blocks]:
         """Blocks of the group that this part holds, as block tables."""
@@ -114,6 +120,7 @@ class Parts:
         self.preempt: tuple[Part, ...] = ()
         self.copy: tuple[Part, ...] = ()
         self.order: tuple[Part, ...] = ()
+        self.ordering: tuple[Part, ...] = ()
         self.completing: tuple[Part, ...] = ()
         self.computing: tuple[Part, ...] = ()
 
@@ -126,8 +133,17 @@ class Parts:
             tuple(each for each in self.all if phase in each.phases)
             for phase in (Phase.FINISH, Phase.PREEMPT, Phase.COPY, Phase.ORDER)
         )
+        self.ordering = tuple(each for each in self.all if type(each).has_orders is not Part.has_orders)
         self.completing = tuple(each for each in self.all if type(each).completed is not Part.completed)
         self.computing = tuple(each for each in self.all if type(each).computed is not Part.computed)
+
+    @property
+    def has_orders(self) -> bool:
+        """The next step has something to tell the worker for a part."""
+        for part in self.ordering:  # noqa: SIM110 - a generator costs a call for each part
+            if not part.is_idle and part.has_orders:
+                return True
+        return False
 
     def get(self, kind: type[PartT]) -> PartT | None:
         """The part of that kind; None: the worker has none."""

@@ -206,7 +206,7 @@ class Worker:
             or table.rest_changes
             or table.held
             or any(self.is_resumable(slot) for slot in table.not_running)
-            or any(part.has_work() for part in self.parts.all)
+            or any(part.has_work() for part in self.parts.ordering if not part.is_idle)
         )
 
     @property

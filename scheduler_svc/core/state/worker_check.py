@@ -53,6 +53,8 @@ def state_pieces(worker: Worker) -> Iterator[None]:
         need = min(int(table.bound[slot]), int(table.limit[slot])) - 1
         assert int(table.num_blocks[slot]) * table.block_size >= need, "a decode row lacks a block"
     _check_records(worker)
+    for part in worker.parts.all:
+        part.check_integrity()
 
 
 def _check_hosts(worker: Worker, pieces: Pieces) -> Iterator[None]:

@@ -28,14 +28,17 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
     if table.aside:
         table.bring_back(step)
     for part in parts.finish:
-        part.act(Phase.FINISH, step, now)
+        if not part.is_idle:
+            part.act(Phase.FINISH, step, now)
     table.decode_settled()
     for part in parts.preempt:
-        part.act(Phase.PREEMPT, step, now)
+        if not part.is_idle:
+            part.act(Phase.PREEMPT, step, now)
     for slot in [slot for slot in table.refused if slot not in step.spared_slots] if table.refused else ():
         worker.preempt(slot, step)
     for part in parts.copy:
-        part.act(Phase.COPY, step, now)
+        if not part.is_idle:
+            part.act(Phase.COPY, step, now)
     table.apply_rests(step)
     table.allow_drafts(step)
     short = grant_rows(worker, step)
@@ -44,7 +47,8 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
     step.num_decode_rows = len(table.turn.slots)
     step.passes = table.decode_tokens > table.turn.num_tokens
     for part in parts.order:
-        part.act(Phase.ORDER, step, now)
+        if not part.is_idle:
+            part.act(Phase.ORDER, step, now)
     if not step.is_empty:
         _record(worker, step)
     return step

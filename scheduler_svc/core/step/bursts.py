@@ -21,7 +21,7 @@ def is_steady(worker: Worker) -> bool:
     others = table.prefilling or table.not_running or table.aside or worker.fences
     if not table.decode_tokens or table.has_drafts or changes or others:
         return False
-    return not any(part.has_orders for part in worker.parts.all)
+    return not (worker.parts.ordering and worker.parts.has_orders)
 
 
 def steps_behind(worker: Worker, burst_s: float) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.liveness.judgement import rows_of_step
-from scheduler_svc.core.parts.lanes.even_lanes import LaneOrders
+from scheduler_svc.core.parts.lanes.part import LaneOrders
 from scheduler_svc.core.recovery.snapshot import SnapshotError, WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.config import SchedulerConfig

@@ -45,6 +45,11 @@ class DiskIndex:
         return bool(self.drops or self.drops_all or (self._wishes and self.may_store))
 
     @property
+    def has_wishes(self) -> bool:
+        """Contents wait to be stored, now or when the disk can be used again."""
+        return bool(self._wishes)
+
+    @property
     def may_store(self) -> bool:
         """What was ordered before has been read."""
         return not self.stores and not self.is_off

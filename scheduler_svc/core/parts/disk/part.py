@@ -27,6 +27,7 @@ class DiskPart(Source):
         self._worker = worker
         self.index: DiskIndex | None = None
         """None: the worker has told nothing of its disk."""
+        self.is_idle = True
         self.early_drops: list[bytes] = []
         """Contents to be deleted that were found before the worker told of its disk."""
 
@@ -39,6 +40,7 @@ class DiskPart(Source):
         """As `Part.act`."""
         if self.index is not None and self.index.has_orders:
             order_stores(self._worker, self.index, step)
+            self.is_idle = not self.index.has_wishes
 
     def find(self, request: Request, prefix: Prefix, now: float) -> Load | None:
         """As `Source.find`."""
@@ -53,11 +55,13 @@ class DiskPart(Source):
         """As `Part.completed`: its blocks are to be stored."""
         if self.index is not None:
             wish_for(self._worker, self.index, slot)
+            self.is_idle = False
 
     def cache_reset(self) -> None:
         """As `Part.cache_reset`."""
         if self.index is not None:
             self.index.clear()
+            self.is_idle = False
 
     def pinned(self, group: int) -> list[Blocks]:
         """As `Part.pinned`: blocks that are being stored."""
@@ -67,6 +71,7 @@ class DiskPart(Source):
         """These contents are wrong, and are to be deleted."""
         if self.index is not None:
             self.index.drop(names)
+            self.is_idle = False
         else:
             self.early_drops += names
 
@@ -75,6 +80,7 @@ class DiskPart(Source):
         if self.index is None:
             self.index = DiskIndex(len(self._worker.tiers))
             self.index.drops, self.early_drops = self.early_drops, []
+            self.is_idle = not self.index.drops
         take_news(self.index, news)
 
 

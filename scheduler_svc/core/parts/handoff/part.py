@@ -21,6 +21,7 @@ class HandoffPart(Part):
         """reuses_blocks: cached blocks are reused."""
         self._worker, self._reuses_blocks = worker, reuses_blocks
         self.ends = HandoffEnds()
+        self.is_idle = True
 
     @property
     def has_orders(self) -> bool:
@@ -29,20 +30,23 @@ class HandoffPart(Part):
 
     def has_work(self) -> bool:
         """As `Part.has_work`."""
-        return self.ends.is_busy and has_handoff_work(self.ends)
+        return has_handoff_work(self.ends)
 
     def act(self, phase: Phase, step: StepDecision, now: float) -> None:
         """As `Part.act`."""
-        if not self.ends.is_busy:
-            return
         if phase is Phase.FINISH:
             go_on(self._worker, self.ends, step)
         else:
             hand_over(self._worker, self.ends, step, now, is_enabled=self._reuses_blocks)
+            self.is_idle = not self.ends.is_busy
 
     def blocks_change(self, slot: int, reason: str) -> None:
         """As `Part.blocks_change`."""
         self.ends.break_export(slot, reason)
+
+    def check_integrity(self) -> None:
+        """As `Part.check_integrity`."""
+        assert not (self.is_idle and self.ends.is_busy), "a hand-off is under way, and no step asks for it"
 
     def released(self, slot: int) -> None:
         """As `Part.released`."""
@@ -61,4 +65,5 @@ def open_handoffs(worker: Worker, *, reuses_blocks: bool) -> HandoffEnds:
     if part is None:
         part = HandoffPart(worker, reuses_blocks=reuses_blocks)
         worker.parts.add(part)
+    part.is_idle = False
     return part.ends

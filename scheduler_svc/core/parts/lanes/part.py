@@ -1,11 +1,38 @@
-"""The part of workers whose decode rows take turns in lanes."""
+"""Lanes: decode rows take turns in steps, and each lane should have as much to do (LA5)."""
 
 from __future__ import annotations
 
-from scheduler_svc.core.parts.lanes.even_lanes import even_out
+from dataclasses import dataclass, field
+
 from scheduler_svc.core.state.part import Part, Phase, Resource
+from scheduler_svc.core.state.slots.table import SlotTable
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
+
+
+@dataclass
+class LaneOrders:
+    """Orders of one step."""
+
+    changes: list[tuple[int, int]] = field(default_factory=list)
+    """Decode rows that are of another lane from this step on: (slot, lane)."""
+
+
+def even_out(table: SlotTable, step: StepDecision) -> None:
+    """Rows of the lane whose turn it is go to those that have fewest: they are left out of `step`, and run next in a
+    turn of the other lane, with no step of theirs in between."""
+    counts = [len(lane.slots) for lane in table.lanes]
+    number = table.turn_number
+    if counts[number] - min(counts) <= 1:
+        return
+    movable = table.turn.slots.tolist()
+    while counts[number] - min(counts) > 1:
+        lane = counts.index(min(counts))
+        slot = movable.pop()
+        table.change_lane(slot, lane)
+        step.order(LaneOrders).changes.append((slot, lane))
+        counts[number] -= 1
+        counts[lane] += 1
 
 
 class Lanes(Part):

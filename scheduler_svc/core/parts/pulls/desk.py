@@ -150,9 +150,7 @@ class PullDesk:
         pull = Pull(number, key, source, worker, step.step_id, shown, written, plan.num_tokens, now)
         fence = begin_fence(worker, step, PULLS)
         fence.pull, fence.load_us, fence.most_us = pull, plan.load_us, plan.most_us
-        ends = must_pull(source)
-        ends.shown[number] = shown
-        ends.exports.append(pull)
+        must_pull(source).show(pull)
         self._open[number] = pull
         self._woken.append(plan.source_id)
         self.counts.num_begun += 1
@@ -226,10 +224,9 @@ class PullDesk:
         if pull.number not in ends.shown:
             return  # its link has ended meanwhile
         _let_go(pull.source, pull.number)
-        if pull in ends.exports:
-            ends.exports.remove(pull)
-        else:
-            ends.ended.append(pull.number)
+        is_told = pull not in ends.exports
+        ends.end(pull)
+        if is_told:
             self._woken.append(pull.source.info.worker_id)
 
 

@@ -54,6 +54,7 @@ class PullsPart(Source):
         """Pulls among them that the worker has not been told of."""
         self.ended: list[int] = []
         """Numbers of those that are over, which it was told of."""
+        self.is_idle = True
 
     @property
     def has_orders(self) -> bool:
@@ -66,6 +67,7 @@ class PullsPart(Source):
             orders = step.order(PullOrders)
             orders.exports, orders.ended = self.exports, self.ended
             self.exports, self.ended = [], []
+        self.is_idle = True
 
     def find(self, request: Request, prefix: Prefix, now: float) -> PullPlan | None:
         """As `Source.find`."""
@@ -78,6 +80,20 @@ class PullsPart(Source):
     def computed(self, num_prefill_tokens: int, num_decode_rows: int, execute_us: int) -> None:
         """As `Part.computed`."""
         self.pace.computed(num_prefill_tokens, num_decode_rows, execute_us)
+
+    def show(self, pull: AnyPull) -> None:
+        """Another worker is to read blocks here. They are held by the caller."""
+        self.shown[pull.number] = pull.shown
+        self.exports.append(pull)
+        self.is_idle = False
+
+    def end(self, pull: AnyPull) -> None:
+        """A pull is over whose blocks are not held any more: the worker is told, if it was told of the pull."""
+        if pull in self.exports:
+            self.exports.remove(pull)
+        else:
+            self.ended.append(pull.number)
+            self.is_idle = False
 
     def pinned(self, group: int) -> list[Blocks]:
         """As `Part.pinned`: blocks that others read."""
