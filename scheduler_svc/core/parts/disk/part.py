@@ -68,7 +68,7 @@ class DiskPart(Source):
         return [] if self.index is None else self.index.pinned(group)
 
     def drop(self, names: list[bytes]) -> None:
-        """These contents are wrong, and are to be deleted."""
+        """Has contents deleted that are wrong."""
         if self.index is not None:
             self.index.drop(names)
             self.is_idle = False
