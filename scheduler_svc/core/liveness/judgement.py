@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.cluster.identities import difference_to
@@ -13,6 +16,7 @@ from scheduler_svc.core.liveness.slowness import NUM_STUCK_LOOKS, Record, judge_
 from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.requests.evidence import MAX_PROCESSES, Evidence, Exit, Process
+from scheduler_svc.core.state.slots.slot_state import OWNING, RUNNING
 from scheduler_svc.core.state.steps.pace import Work
 from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.enums import LossCause, WorkerExit, WorkerHealth, WorkerReach
@@ -26,7 +30,8 @@ has cores, and a crash that nobody counted cost a third worker.)"""
 FRONTENDS_KNOW_S = 0.5
 """After so long a silence more, frontends that do not hear a worker either have said so."""
 REDIAL_S = 0.5
-"""How long a worker whose link has ended may take to say hello before what it may not have heard moves (HO7)."""
+"""How long a worker whose link has ended may take to say hello before what it may not have heard to go on there moves
+(HO7)."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +189,7 @@ class Liveness:
                 self._relieve(worker)
             if self.is_unheard(worker, now) and self._is_unheard_by_frontends(worker, now):
                 self._leave_silent(worker)
-            elif handoffs_of(worker).is_to_be_heard:
+            elif worker.health in (WorkerHealth.AWAY, WorkerHealth.SILENT):
                 self._leave_in_doubt(worker, now)
 
     def is_unheard(self, worker: Worker, now: float) -> bool:
@@ -275,13 +280,15 @@ class Liveness:
                 self.closing.append(name)
 
     def _leave_in_doubt(self, worker: Worker, now: float) -> None:
-        """Moves requests of a worker that is not heard, and may not have heard that they go on there: it does not run
-        them alone (HO7)."""
-        is_away = not worker.attached and now - worker.detached_at >= REDIAL_S
-        if not is_away and not self.is_unheard(worker, now):
+        """Moves requests of a worker that is not heard, and may not have heard that they begin (E12) or go on there
+        (HO7): it does not run them alone."""
+        waits_s = math.inf if self.is_unheard(worker, now) else now - worker.detached_at
+        if worker.attached and waits_s < math.inf:
             return
         oldest = worker.records[0].step_id if worker.records else worker.next_step_id
-        slots = handoffs_of(worker).unheard(oldest)
+        slots = handoffs_of(worker).unheard(oldest) if waits_s >= REDIAL_S else set()
+        if waits_s >= GUARDIAN_S:
+            slots |= _not_begun(worker, oldest)
         name = worker.info.worker_id
         reason = f"worker {name} may not have heard that it has it"
         moved = self._move(worker, reason, LossCause.MOVED, only=slots) if slots else 0
@@ -317,6 +324,15 @@ class Liveness:
                 self._register.take_back(request, reason, LossCause.CRASH if is_suspect else cause)
                 moved += 1
         return moved
+
+
+def _not_begun(worker: Worker, oldest: int) -> set[int]:
+    """Slots of requests that no step which the worker has reported has begun. oldest: number of the first step that it
+    has not reported."""
+    table = worker.table
+    is_new = OWNING[table.state] & (table.num_output == 0)
+    waits = ~np.isin(table.state, RUNNING)
+    return set(np.flatnonzero(is_new & (waits | (table.started_at >= oldest))).tolist())
 
 
 def kind_of(worker: Worker) -> tuple[str, str, ModelIdentity, int]:

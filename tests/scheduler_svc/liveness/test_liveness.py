@@ -9,6 +9,7 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.requests.evidence import Exit, Process
 from scheduler_svc.core.state.requests.notices import Lost, Placed, Rejected
+from scheduler_svc.core.state.steps.step import StepReport
 from signalbox.protocol.enums import LossCause, WorkerExit, WorkerHealth, WorkerReach
 from tests.scheduler_svc.harness import make_info, make_request
 
@@ -199,6 +200,13 @@ def run_on_a(scheduler: Scheduler, *names: str) -> None:
     assert set(placed(scheduler).values()) == {"a"}
 
 
+def report_a(scheduler: Scheduler) -> None:
+    """Worker a reports its step: what is placed there has begun (E12)."""
+    record = scheduler.workers["a"].records[0]
+    report = StepReport(record.step_id, record.num_decode_rows, record.num_prefill_tokens)
+    scheduler.update("a", report, 0.0)
+
+
 def test_a_silent_worker_gets_nothing_new_until_it_speaks_again() -> None:
     """E6, E10."""
     scheduler = make_scheduler(A)
@@ -220,6 +228,7 @@ def test_requests_of_a_silent_worker_move_when_no_frontend_hears_it_and_there_is
     """E6: then its link is closed (E10)."""
     scheduler = make_scheduler(A)
     run_on_a(scheduler, "x", "y")
+    report_a(scheduler)
     attach(scheduler, B)
     hear(scheduler, 2.0, B)
     scheduler.tick(2.0)
@@ -240,6 +249,7 @@ def test_requests_of_a_silent_worker_stay_while_a_frontend_hears_it() -> None:
     other.key = other.key._replace(frontend_instance="g")
     scheduler.submit(other, 0.0)
     scheduler.schedule("a", 0.0)
+    report_a(scheduler)
     attach(scheduler, B)
     hear(scheduler, 2.0, B)
     for frontend in "fg":
@@ -291,6 +301,7 @@ def test_requests_of_a_worker_without_a_link_move_when_no_frontend_hears_it() ->
     """E6: cut off from all of us, it need not be waited for; with a frontend that hears it, it may come back."""
     scheduler = make_scheduler(A)
     run_on_a(scheduler, "x")
+    report_a(scheduler)
     attach(scheduler, B)
     scheduler.detach_worker("a", 1.0)
     hear(scheduler, 2.6, B)

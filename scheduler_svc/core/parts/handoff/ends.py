@@ -38,11 +38,6 @@ class HandoffEnds:
         )
 
     @property
-    def is_to_be_heard(self) -> bool:
-        """The worker was told something of a hand-off, or will be, and may not have heard it."""
-        return bool(self.said) or self.has_orders
-
-    @property
     def is_busy(self) -> bool:
         """A hand-off is under way here, or the worker has not heard how one has ended."""
         return bool(self.exports or self.imports or self.has_orders)
