@@ -256,7 +256,7 @@ class Ring:
         given = [*itertools.chain.from_iterable(groups), *self._secured(role)]
         arguments = [argument.replace("{folder}", str(self.folder)) for argument in given]
         if self.shape.clocks:
-            self.clocks[name] = Clock(self.folder / f"{name}.clock")
+            self.clocks[name] = Clock(self.folder, name)
         environment = self.clocks[name].environment if self.shape.clocks else {}
         log = self.folder / f"{name}.log"
         self.services[name] = Service(name, module, arguments, self.tree, log, environment)
