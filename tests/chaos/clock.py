@@ -16,7 +16,18 @@ def make_library(folder: Path) -> Path:
     library = folder / "clock.so"
     if not library.exists():
         assert COMPILER, "a wall clock that can be set needs a C compiler, by the name cc"
-        command = [COMPILER, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", library, SOURCE, "-ldl"]
+        command = [
+            COMPILER,
+            "-shared",
+            "-fPIC",
+            "-O2",
+            "-Wall",
+            "-Werror",
+            "-o",
+            str(library),
+            str(SOURCE),
+            "-ldl",
+        ]
         subprocess.run(command, check=True)
     return library
 

@@ -63,10 +63,13 @@ def _starve(kind: str, what: int, limit: Callable[[int, int], int]) -> Act:
 
 async def _vanish(ring: Ring, turn: int) -> None:
     """Whatever the disk tier has written is deleted, again and again, with its directories every other turn."""
+    num_gone = 0
     for _ in range(int(STARVED_S / VANISH_S)):
         for found in (ring.folder / "kv").glob("*" if turn % 2 else "*/*"):
+            num_gone += 1
             shutil.rmtree(found, ignore_errors=True) if found.is_dir() else found.unlink(missing_ok=True)
         await asyncio.sleep(VANISH_S)
+    assert num_gone, "nothing was written"
 
 
 STARVED_FAULTS = (
