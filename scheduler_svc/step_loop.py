@@ -68,8 +68,8 @@ class StepLoop:
         self._clock, self._wall_clock = clock, wall_clock
         self._workers: dict[str, WorkerLink] = {}
         self._frontends: dict[str, FrontendLink] = {}
-        silence_s = core.config.worker_silence_ms / 1e3
-        self.arrivals = Arrivals(lambda action: call_at(clock(), action), silence_s)
+        self._silence_s = core.config.worker_silence_ms / 1e3
+        self.arrivals = Arrivals(lambda action: call_at(clock(), action), self._silence_s)
         self.troubles, self._hellos = LinkTroubles(), HelloNumbers()
         self.idle_check = IdleCheck(core, clock)
         self._attention = Attention()
@@ -268,6 +268,7 @@ class StepLoop:
         paused = [(ref.request_id, ref.attempt) for ref in hello.paused]
         core, now = self.core, self._clock()
         core.attach_frontend(instance, live, paused, now, holders, acknowledges=hello.acknowledges)
+        core.frontends.heard(instance, now)
         logger.info("frontend %s attached with %d requests", instance, len(live))
         self._advance()
         return link
@@ -336,7 +337,8 @@ class StepLoop:
                 logger.error("worker %s does not read its steps", worker_id)
                 self._forget_link(worker_id)
         for frontend in [link for link in self._frontends.values() if link.sent_at <= since]:
-            if not frontend.put(scheduler_pb2.AttachFrontendResponse(), now):
+            unheard = self.core.frontends.hears_nothing_of(frontend.instance, now, self._silence_s)
+            if not frontend.put(scheduler_pb2.AttachFrontendResponse(hears_nothing=unheard), now):
                 self.detach_frontend(frontend)
 
     def _close_links(self) -> None:

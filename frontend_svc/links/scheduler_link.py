@@ -185,6 +185,9 @@ class SchedulerLink:
     async def _read(self, call: Any) -> None:
         while (response := await read_message(call)) is not EOF:
             self._take(response)
+            if response.hears_nothing:
+                log.warning("the scheduler at %s hears nothing of this frontend", self.address)
+                return
 
     def _take(self, response: scheduler.AttachFrontendResponse, *, is_first: bool = False) -> None:
         self._silence.heard(self._table.clock())

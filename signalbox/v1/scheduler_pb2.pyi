@@ -327,7 +327,7 @@ class CheckRequest(_message.Message):
     def __init__(self, ref: _Optional[_Union[RequestRef, _Mapping]] = ..., worker_instance: _Optional[str] = ..., worker_id: _Optional[str] = ..., may_be_on: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ...) -> None: ...
 
 class AttachFrontendResponse(_message.Message):
-    __slots__ = ("placed", "rejected", "lost", "workers", "scheduler_epoch", "scheduler_instance", "outputs_lost", "lends_budgets", "loans", "protocol", "told")
+    __slots__ = ("placed", "rejected", "lost", "workers", "scheduler_epoch", "scheduler_instance", "outputs_lost", "lends_budgets", "loans", "protocol", "told", "hears_nothing")
     PLACED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
@@ -339,6 +339,7 @@ class AttachFrontendResponse(_message.Message):
     LOANS_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     TOLD_FIELD_NUMBER: _ClassVar[int]
+    HEARS_NOTHING_FIELD_NUMBER: _ClassVar[int]
     placed: _containers.RepeatedCompositeFieldContainer[RequestPlaced]
     rejected: _containers.RepeatedCompositeFieldContainer[RequestRejected]
     lost: _containers.RepeatedCompositeFieldContainer[RequestLost]
@@ -350,7 +351,8 @@ class AttachFrontendResponse(_message.Message):
     loans: _containers.RepeatedCompositeFieldContainer[BudgetLoan]
     protocol: _generation_pb2.ProtocolVersions
     told: int
-    def __init__(self, placed: _Optional[_Iterable[_Union[RequestPlaced, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[RequestRejected, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[RequestLost, _Mapping]]] = ..., workers: _Optional[_Union[WorkerDirectory, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., outputs_lost: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., lends_budgets: bool = ..., loans: _Optional[_Iterable[_Union[BudgetLoan, _Mapping]]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., told: _Optional[int] = ...) -> None: ...
+    hears_nothing: bool
+    def __init__(self, placed: _Optional[_Iterable[_Union[RequestPlaced, _Mapping]]] = ..., rejected: _Optional[_Iterable[_Union[RequestRejected, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[RequestLost, _Mapping]]] = ..., workers: _Optional[_Union[WorkerDirectory, _Mapping]] = ..., scheduler_epoch: _Optional[int] = ..., scheduler_instance: _Optional[str] = ..., outputs_lost: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., lends_budgets: bool = ..., loans: _Optional[_Iterable[_Union[BudgetLoan, _Mapping]]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., told: _Optional[int] = ..., hears_nothing: bool = ...) -> None: ...
 
 class BudgetLoan(_message.Message):
     __slots__ = ("key_id", "kind", "lent", "left", "wait_ms")

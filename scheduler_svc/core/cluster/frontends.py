@@ -10,6 +10,8 @@ from scheduler_svc.core.state.requests.request import RequestKey
 
 Named = tuple[str, int]
 """A request as its frontend names it: id and attempt."""
+END_KNOWN_S = 0.5
+"""After so long a silence more, the end of a link would have come."""
 
 
 class End(NamedTuple):
@@ -94,6 +96,13 @@ class Frontends:
         """The frontend hears this scheduler, for all that is known."""
         frontend = self.by_instance.get(instance)
         return frontend is None or (frontend.attached and not frontend.is_silent)
+
+    def hears_nothing_of(self, instance: str, now: float, silence_s: float) -> bool:
+        """A frontend that was found silent has been so for `END_KNOWN_S` more than that takes: one direction of its
+        link is dead, or it stands still (H4)."""
+        frontend = self.by_instance.get(instance)
+        is_silent = frontend is not None and frontend.is_silent
+        return is_silent and not self.is_present(instance, now, silence_s + END_KNOWN_S)
 
     def number_word(self, instance: str) -> int:
         """The number of the next word that a frontend is to acknowledge; 0: it acknowledges none."""

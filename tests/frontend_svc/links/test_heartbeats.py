@@ -59,6 +59,17 @@ async def test_a_silent_scheduler_is_given_up(frontend: Frontend, cluster: Clust
     assert [ref.request_id for ref in cluster.scheduler.hellos[1].live] == [session.request_id]
 
 
+async def test_a_frontend_that_its_scheduler_does_not_hear_says_hello_again(
+    frontend: Frontend, cluster: Cluster
+) -> None:
+    """H4: it hears the scheduler itself; what it waits for comes with the hello."""
+    session = await place(frontend, cluster)
+    cluster.scheduler.outbox.put_nowait(scheduler_pb2.AttachFrontendResponse(hears_nothing=True))
+    await until(lambda: len(cluster.scheduler.hellos) == 2)
+    await until(lambda: frontend.is_ready)
+    assert [ref.request_id for ref in cluster.scheduler.hellos[1].live] == [session.request_id]
+
+
 async def test_a_link_that_ends_is_opened_anew_at_once(frontend: Frontend, cluster: Cluster) -> None:
     """H5: the first retries come within tenths of a second."""
     began = time.monotonic()

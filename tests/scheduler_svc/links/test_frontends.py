@@ -42,6 +42,19 @@ def test_a_frontend_that_is_away_may_want_anything_until_its_grace_time_has_pass
     assert frontends.take_gone(99.0) == [], "one that is there is never gone"
 
 
+def test_a_frontend_is_told_that_it_is_not_heard_once_its_end_would_be_known() -> None:
+    """H4, H3: only one that was judged to be silent, by a clock that went on."""
+    frontends = Frontends(grace_s=1.0)
+    frontends.attach("f", [], [])
+    frontends.heard("f", 1.0)
+    assert not frontends.hears_nothing_of("f", 9.0, 1.5)
+    assert frontends.judge(2.6, 1.5) == ["f"]
+    assert not frontends.hears_nothing_of("f", 2.9, 1.5) and frontends.hears_nothing_of("f", 3.0, 1.5)
+    frontends.heard("f", 3.1)
+    assert not frontends.hears_nothing_of("f", 3.1, 1.5)
+    assert not frontends.hears_nothing_of("g", 9.0, 1.5)
+
+
 def test_a_pause_is_remembered_for_a_request_that_nobody_knows_yet() -> None:
     frontends = Frontends(grace_s=1.0)
     frontends.attach("f", [("a", 1)], [("a", 1)])
