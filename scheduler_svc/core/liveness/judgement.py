@@ -1,4 +1,4 @@
-"""Which workers are suspect, which are gone, and when their requests go elsewhere (docs/liveness.md, E1 to E10)."""
+"""Which workers are suspect, which are gone, and when their requests go elsewhere (docs/liveness.md, E1 to E12)."""
 
 from __future__ import annotations
 

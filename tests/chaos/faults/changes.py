@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from tests.chaos.clock import make_library
 from tests.chaos.faults.among_moves import MOVING, among_moves
 from tests.chaos.faults.fault import Act, Fault
 from tests.chaos.faults.moves import draw, kill
@@ -50,6 +52,9 @@ def _step_clocks(*kinds: str) -> Act:
 
     async def strike(ring: Ring, turn: int) -> None:
         names = draw(ring.shape.by_kind, kinds, turn) or list(ring.clocks)
+        for name in names:
+            maps = Path(f"/proc/{ring.services[name].pid}/maps")
+            assert make_library(ring.folder).name in maps.read_text(), f"{name} has the kernel's clock"
         for ahead_s in STEPS:
             for name in names:
                 ring.clocks[name].set(ahead_s)
