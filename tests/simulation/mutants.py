@@ -18,6 +18,7 @@ from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.cluster.term import Term
 from scheduler_svc.core.liveness.judgement import Liveness
 from scheduler_svc.core.liveness.settlement import Settlement
+from scheduler_svc.core.parts.fetch import host
 from scheduler_svc.core.parts.fetch.side_copies import end_fence
 from scheduler_svc.core.recovery import snapshot
 from scheduler_svc.core.recovery.adoption import Adoption
@@ -152,7 +153,7 @@ def decode_row_behind_a_pooling_request(patch: Patch) -> None:
 
 def fence_ended_before_its_copies(patch: Patch) -> None:
     """X3: gives blocks away while they are copied beside the steps."""
-    copy_aside = prefill_admission.copy_aside
+    copy_aside = host.copy_aside
 
     def copy_and_end(
         worker: Worker, request: Request, prefix: Prefix, num_new: int, step: StepDecision
@@ -160,7 +161,7 @@ def fence_ended_before_its_copies(patch: Patch) -> None:
         copy_aside(worker, request, prefix, num_new, step)
         end_fence(worker, step.step_id, failed=False)
 
-    patch.setattr(prefill_admission, "copy_aside", copy_and_end)
+    patch.setattr(host, "copy_aside", copy_and_end)
 
 
 # -- of identities --

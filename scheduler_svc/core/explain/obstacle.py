@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from scheduler_svc.core.explain.queue_place import Order
-from scheduler_svc.core.parts.fetch.side_copies import count_copies, find_fence, reserved_for_others
+from scheduler_svc.core.parts.fetch.side_copies import find_fence, reserved_for_others
 from scheduler_svc.core.queue.safe_mode import SafeMode
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.groups.window import WindowBlocks
@@ -20,6 +20,7 @@ from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step import gates
 from scheduler_svc.core.step.capacity import StepCapacity
+from scheduler_svc.core.step.fetches import find_fetch
 from scheduler_svc.core.step.prefix_sharing import find_leader, num_known
 from signalbox.protocol.block_groups import SPINE
 
@@ -163,6 +164,13 @@ def _of_copies(dry: DryStep, request: Request) -> str:
     return f"{len(fence.copies)} blocks are being copied between {dry.name} and its host tier"
 
 
+def _of_fetch(dry: DryStep, request: Request) -> str:
+    found = find_fetch(dry.worker, request, dry.prefix, dry.new_blocks, dry.now)
+    assert found is not None
+    source, plan = found
+    return source.explain(plan)
+
+
 def _of_place(dry: DryStep, request: Request) -> str:
     most, (reserved, _) = dry.worker.limits.max_num_seqs, reserved_for_others(dry.worker, request)
     kept = f", {reserved} of them by requests that wait for copies" if reserved else ""
@@ -237,18 +245,6 @@ WORDS: dict[gates.Gate, tuple[Reason, Callable[[DryStep, Request], str]]] = {
         ),
     ),
     gates.BLOCKS: (Reason.NO_BLOCKS, _of_blocks),
-    gates.LOADS: (
-        Reason.HOST_COPIES,
-        lambda dry, _: (
-            f"blocks are to be loaded from the disk tier of {dry.name}, or read from another worker, first"
-        ),
-    ),
-    gates.OWN_COPIES: (
-        Reason.HOST_COPIES,
-        lambda dry, _: (
-            f"{count_copies(dry.worker, dry.prefix, dry.new_blocks)} blocks are to be copied between "
-            f"{dry.name} and its host tier before it starts (side_copy_blocks {dry.config.side_copy_blocks})"
-        ),
-    ),
+    gates.FETCH: (Reason.HOST_COPIES, _of_fetch),
 }
 """Every gate in words: what is there, and the limit with its value."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scheduler_svc.core.parts.checkpoints.part import CheckpointsPart
+from scheduler_svc.core.parts.fetch.host import HostSource
 from scheduler_svc.core.parts.handoff.part import HandoffPart
 from scheduler_svc.core.parts.lanes.part import Lanes
 from scheduler_svc.core.state.config import SchedulerConfig
@@ -17,5 +18,7 @@ def add_parts(worker: Worker, config: SchedulerConfig) -> None:
         parts.add(Lanes(worker))
     if worker.checkpoints is not None:
         parts.add(CheckpointsPart(worker, worker.checkpoints))
+    if worker.has_host_tier and config.side_copy_blocks:
+        parts.add(HostSource(worker, config.side_copy_blocks))
     if info.kv_layout:
         parts.add(HandoffPart(worker, reuses_blocks=config.enable_prefix_caching))

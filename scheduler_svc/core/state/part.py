@@ -94,18 +94,24 @@ class Part:
 
 
 class Source(Part):
-    """A part that can bring cached blocks to a request that is about to start: from a disk, or from another worker."""
+    """A part that can bring cached blocks to a request that is about to start: from the host tier, a disk or another
+    worker."""
 
     excludes: ClassVar[frozenset[str]] = frozenset()
     """Names of sources that a step which begins a fetch from this one must not have begun a fetch from."""
 
-    def find(self, request: Any, prefix: Any, now: float) -> Any | None:
-        """What this source has beyond `prefix` and brings sooner than it is computed; None: nothing."""
+    def find(self, request: Any, prefix: Any, needs: list[int], now: float) -> Any | None:
+        """What this source brings before `request` starts, instead of a start with `prefix` now; None: nothing.
+        `needs`: new blocks of each group that it would start with now."""
         raise NotImplementedError
 
     def fetch(self, request: Any, plan: Any, needs: list[int], step: StepDecision, now: float) -> None:
-        """Orders with `step` what `find` returned; `request` waits for it. `needs`: new blocks of each group that it
-        would start with now."""
+        """Orders with `step` what `find` returned. `request` waits for that once: after the fetch has ended, or failed,
+        it is looked at again."""
+        raise NotImplementedError
+
+    def explain(self, plan: Any) -> str:
+        """A sentence for operators: what is to come first."""
         raise NotImplementedError
 
 

@@ -210,12 +210,6 @@ class StepCapacity:
             )
         return max(min(most, window.pool.num_blocks - held), 1) + len(hits.fetched)
 
-    def may_copy_aside(self, request: Request) -> bool:
-        """Copies for it may run beside the steps: it has not waited for any since it last started."""
-        return bool(
-            self.config.side_copy_blocks and self.worker.has_host_tier and request.history.fence is None
-        )
-
     def count_lacking(self, request: Request) -> None:
         """Counts again how many blocks others would have to give up for what was looked up."""
         self.needs = [BlockNeed(self.num_blocks, self.headroom, self.num_free_blocks(request))]

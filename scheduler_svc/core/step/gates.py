@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 from scheduler_svc.core.parts.fetch.side_copies import (
     awaits_copies,
-    count_copies,
     find_fence,
     reserved_for_others,
 )
 from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.step.capacity import StepCapacity
 from scheduler_svc.core.step.displacement import blocks_of_others, may_displace
-from scheduler_svc.core.step.fetches import can_fetch
+from scheduler_svc.core.step.fetches import find_fetch
 from scheduler_svc.core.step.prefix_sharing import awaits_leader, find_leader, num_known
 from scheduler_svc.core.step.shortage import covers
 
@@ -125,18 +124,12 @@ def _lacks_blocks(capacity: StepCapacity, request: Request) -> bool:
     return not covers(of_others, capacity.lacking)
 
 
-def _wants_copies(capacity: StepCapacity, request: Request) -> bool:
-    """It takes so many copies to start that they run beside the steps."""
-    if not capacity.may_copy_aside(request):
+def _wants_fetch(capacity: StepCapacity, request: Request) -> bool:
+    """A source of the worker brings blocks to it before it starts. It waits for each source once per start."""
+    worker = capacity.worker
+    if not worker.parts.sources:
         return False
-    num_copies = count_copies(capacity.worker, capacity.prefix, capacity.new_blocks)
-    return num_copies >= capacity.config.side_copy_blocks
-
-
-def _wants_load(capacity: StepCapacity, request: Request) -> bool:
-    """A disk, or another worker, has more of its prompt, and gives it sooner than it is computed. It waits for that
-    once per start."""
-    return can_fetch(capacity.worker, request, capacity.prefix, capacity.now)
+    return find_fetch(worker, request, capacity.prefix, capacity.new_blocks, capacity.now) is not None
 
 
 SLOT = Gate(_lacks_slot)
@@ -152,8 +145,7 @@ LEADER = Gate(_has_leader)
 SHARED_COPIES = Gate(_shares_copies)
 WHOLE_PROMPT = Gate(_is_split)
 BLOCKS = Gate(_lacks_blocks)
-LOADS = Gate(_wants_load)
-OWN_COPIES = Gate(_wants_copies)
+FETCH = Gate(_wants_fetch)
 
 OF_TURN = (SLOT, PREFIX, COPIES, GRAMMAR_TURN)
 """Cheap to look at. Who stops here holds up nobody: others are looked at."""
@@ -161,7 +153,7 @@ OF_STEP = (PLACE, TOKENS, PARTIAL_PROMPTS, SHORTAGE, REPORTS)
 """Prompts of its class and those above have gone on. Who stops here holds up whoever comes behind."""
 OF_START = (LEADER, SHARED_COPIES, WHOLE_PROMPT, BLOCKS)
 """What it needs was looked up."""
-HOLD_UP_NOBODY = (LEADER, SHARED_COPIES, LOADS, OWN_COPIES)
+HOLD_UP_NOBODY = (LEADER, SHARED_COPIES, FETCH)
 """The gates of a start at which whoever stops is passed over."""
 
 
@@ -172,4 +164,4 @@ def gates_for(capacity: StepCapacity, request: Request) -> tuple[Gate, ...]:
         return OF_TURN + OF_STEP
     if capacity.is_displaced(request):
         return (*OF_TURN, *OF_STEP, BLOCKS)
-    return (*OF_TURN, *OF_STEP, *OF_START, LOADS, OWN_COPIES)
+    return (*OF_TURN, *OF_STEP, *OF_START, FETCH)

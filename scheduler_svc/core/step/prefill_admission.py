@@ -11,7 +11,7 @@ from collections import deque
 
 import numpy as np
 
-from scheduler_svc.core.parts.fetch.side_copies import copy_aside, find_fence, reserved_for_others
+from scheduler_svc.core.parts.fetch.side_copies import find_fence, reserved_for_others
 from scheduler_svc.core.queue.waiting_cursor import WaitingCursor
 from scheduler_svc.core.state.blocks.block_pool import Blocks
 from scheduler_svc.core.state.config import SchedulerConfig
@@ -26,13 +26,12 @@ from scheduler_svc.core.step.displacement import make_idle_room, make_place, mak
 from scheduler_svc.core.step.fetches import begin_fetch
 from scheduler_svc.core.step.gates import (
     BLOCKS,
+    FETCH,
     HOLD_UP_NOBODY,
     LEADER,
-    LOADS,
     OF_START,
     OF_STEP,
     OF_TURN,
-    OWN_COPIES,
     SHARED_COPIES,
     Gate,
     first_closed,
@@ -300,13 +299,9 @@ class PrefillAdmission(StepCapacity):
             return gate
         if not self._make_room(request):
             return BLOCKS
-        if LOADS.is_closed(self, request):
+        if FETCH.is_closed(self, request):
             begin_fetch(worker, request, self.prefix, self.new_blocks, step, self.now)
-            return LOADS
-        if OWN_COPIES.is_closed(self, request):
-            copy_aside(worker, request, self.prefix, self.new_blocks, step)
-            worker.stats.num_host_hit_tokens += self.prefix.num_from_host * worker.table.block_size
-            return OWN_COPIES
+            return FETCH
         return None
 
     def _want_state(self, wait: PrefixWait) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from scheduler_svc.core.parts.fetch import host
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.blocks.host_cache import HostCache
 from scheduler_svc.core.state.requests.request import RequestKey
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.state.worker_info import WorkerInfo
-from scheduler_svc.core.step import gates
 from signalbox.protocol.columns import HOST_BIT
 from tests.scheduler_svc.harness import (
     MODEL,
@@ -202,8 +202,8 @@ def test_copies_are_not_counted_for_a_start_that_lacks_blocks(monkeypatch: pytes
     scheduler.submit(make_request("d", 4), 0.0)
     scheduler.submit(make_request("r", 26, hashes=hashes(1, 6)), 0.0)
     counted: list[list[int]] = []
-    count = gates.count_copies
-    monkeypatch.setattr(gates, "count_copies", lambda *args: counted.append(args[2]) or count(*args))
+    count = host.count_copies
+    monkeypatch.setattr(host, "count_copies", lambda *args: counted.append(args[2]) or count(*args))
     assert [
         request.key.request_id for request in (scheduler.schedule(WORKER, 0.0) or StepDecision(0)).placed
     ] == ["d"]

@@ -136,8 +136,7 @@ def test_the_next_step_starts_who_is_said_to_be_next_and_nobody_who_lacks_someth
 def test_every_gate_has_its_words() -> None:
     """Q6."""
     assert set(obstacle.WORDS) == set(GATES.values())
-    of_copies = (gates.LOADS, gates.OWN_COPIES)
-    assert set(GATES.values()) == {*gates.OF_TURN, *gates.OF_STEP, *gates.OF_START, *of_copies}
+    assert set(GATES.values()) == {*gates.OF_TURN, *gates.OF_STEP, *gates.OF_START, gates.FETCH}
 
 
 @pytest.mark.parametrize("name", GATES)
@@ -156,7 +155,7 @@ def test_a_gate_that_is_planted_shut_stops_admission_and_is_told(
     scheduler.schedule(WORKER, 0.0)
     assert request.status is RequestStatus.WAITING
     monkeypatch.undo()
-    assert explain(scheduler, request, 0.0).reason is Reason.NEXT_STEP or name == "OWN_COPIES"
+    assert explain(scheduler, request, 0.0).reason is Reason.NEXT_STEP
 
 
 def test_a_gate_that_is_planted_open_lets_pass_who_is_said_to_be_next(

@@ -17,7 +17,7 @@ from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.state.worker_check import check_state
-from scheduler_svc.core.step.fetches import begin_fetch, can_fetch
+from scheduler_svc.core.step.fetches import begin_fetch, find_fetch
 from signalbox.protocol.block_groups import StateGroup
 from tests.scheduler_svc.harness import WORKER, make_info, make_request, make_scheduler
 
@@ -63,7 +63,7 @@ class Shelf(Source):
     def __init__(self, name: str, rank: int, excludes: frozenset[str]) -> None:
         self.name, self.rank, self.excludes = name, rank, excludes  # type: ignore[misc]
 
-    def find(self, request: Any, prefix: Any, now: float) -> str | None:
+    def find(self, request: Any, prefix: Any, needs: list[int], now: float) -> str | None:
         """As `Source.find`."""
         return self.name
 
@@ -141,7 +141,7 @@ def test_sources_are_asked_by_rank() -> None:
     """PT4: and a worker without any asks nobody."""
     worker = make_scheduler().workers[WORKER]
     request = make_request("r", 9)
-    assert not can_fetch(worker, request, None, 0.0)  # type: ignore[arg-type]
+    assert find_fetch(worker, request, None, [], 0.0) is None  # type: ignore[arg-type]
 
     class Second(Shelf):
         """Another kind."""

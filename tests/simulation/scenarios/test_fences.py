@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from scheduler_svc.core.parts.fetch import side_copies
+from scheduler_svc.core.parts.fetch import host, side_copies
 from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
@@ -194,7 +194,7 @@ def test_a_full_pool_with_frees_and_fences_pending(inflight: int, monkeypatch: p
         return start(worker, slot, *args, **options)
 
     monkeypatch.setattr(maker, "build_step", watch)
-    monkeypatch.setattr(prefill_admission, "copy_aside", count_wait)
+    monkeypatch.setattr(host, "copy_aside", count_wait)
     monkeypatch.setattr(prefill_admission, "start_slot", count_start)
     simulation = simulate(inflight, num_blocks=16, num_host_blocks=24, side_copy_blocks=2, copy_s=0.2)
     for number in range(12):

@@ -42,7 +42,7 @@ class DiskPart(Source):
             order_stores(self._worker, self.index, step)
             self.is_idle = not self.index.has_wishes
 
-    def find(self, request: Request, prefix: Prefix, now: float) -> Load | None:
+    def find(self, request: Request, prefix: Prefix, needs: list[int], now: float) -> Load | None:
         """As `Source.find`."""
         return None if self.index is None else find_load(self._worker, self.index, request, prefix)
 
@@ -50,6 +50,11 @@ class DiskPart(Source):
         """As `Source.fetch`."""
         assert self.index is not None
         load_aside(self._worker, self.index, request, plan, needs, step)
+
+    def explain(self, plan: Load) -> str:
+        """As `Source.explain`."""
+        name = self._worker.info.worker_id
+        return f"{sum(plan.longer.counts)} blocks are to be loaded from the disk tier of {name} first"
 
     def completed(self, slot: int) -> None:
         """As `Part.completed`: its blocks are to be stored."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from scheduler_svc.core.parts.pulls.pace import PullPace
 from scheduler_svc.core.parts.pulls.plan import PullPlan
@@ -69,13 +69,19 @@ class PullsPart(Source):
             self.exports, self.ended = [], []
         self.is_idle = True
 
-    def find(self, request: Request, prefix: Prefix, now: float) -> PullPlan | None:
+    def find(self, request: Request, prefix: Prefix, needs: list[int], now: float) -> PullPlan | None:
         """As `Source.find`."""
         return self._puller.find(self._worker, request, prefix, now)
 
-    def fetch(self, request: Request, plan: Any, needs: list[int], step: StepDecision, now: float) -> None:
+    def fetch(
+        self, request: Request, plan: PullPlan, needs: list[int], step: StepDecision, now: float
+    ) -> None:
         """As `Source.fetch`."""
         self._puller.begin(self._worker, request, plan, needs, step, now)
+
+    def explain(self, plan: PullPlan) -> str:
+        """As `Source.explain`."""
+        return f"{sum(plan.longer.counts)} cached blocks are to be read from worker {plan.source_id} first"
 
     def computed(self, num_prefill_tokens: int, num_decode_rows: int, execute_us: int) -> None:
         """As `Part.computed`."""
