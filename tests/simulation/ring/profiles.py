@@ -277,6 +277,18 @@ PULLS_WINDOWS = replace(PULLS, name="pulls, windows and tier", has_groups=True, 
 PULLS_NAN = replace(
     PULLS, name="pulls nan", faults=(0, 1), kinds=("drain",), odd=1.0, odd_kinds=("nan",), aimed=(0, 0)
 )
+SILENT = replace(
+    HANDOFF,
+    name="silent",
+    frontends=(1, 2),
+    handoffs=(5, 25),
+    aimed=(0, 0),
+    faults=(1, 3),
+    kinds=("cut", "cut_one_way"),
+)
+SILENT_PULLS = replace(
+    PULLS, name="silent pulls", frontends=(1, 2), aimed=(0, 0), faults=(1, 3), kinds=("cut", "cut_one_way")
+)
 LANES = Profile("lanes", requests=(6, 16), lanes=(1, 2, 4), blocks=(16, 24, 48, 96))
 LANES_ALONE = replace(ALONE, name="lanes alone", lanes=(2, 4))
 LANES_NAN = replace(NAN, name="lanes nan", requests=(8, 16), again=0.6, lanes=(2, 4))
@@ -311,6 +323,8 @@ _HANDOFFS = (
     PULLS_STRUCK,
     PULLS_WINDOWS,
     PULLS_NAN,
+    SILENT,
+    SILENT_PULLS,
 )
 _LINKS = (ALONE, APART, STOPPED, REACH, WALLED, TWINS, REFUSED, GONE, LATE, STORE)
 _ALL = (

@@ -11,6 +11,7 @@ from tests.simulation.groups import draw_groups, draw_states, with_host_tier
 from tests.simulation.ring.automaton import Rule
 from tests.simulation.ring.handoffs import draw_handoffs, draw_rolling, with_logprobs
 from tests.simulation.ring.model import FAILING, NAN, POISON
+from tests.simulation.ring.paths import draw_path
 from tests.simulation.ring.request import RingRequest
 from tests.simulation.ring.setup import Fault, Planned, Plot, RingSetup
 
@@ -327,14 +328,6 @@ def _worker(rng: random.Random, setup: RingSetup) -> str:
     return f"w{rng.randrange(setup.num_workers)}"
 
 
-def _pair(rng: random.Random, setup: RingSetup) -> tuple[str, str]:
-    first = _any_node(rng, setup)
-    second = _any_node(rng, setup)
-    while second[0] == first[0]:
-        second = _any_node(rng, setup)
-    return first, second
-
-
 def _at(rng: random.Random) -> float:
     return FIRST_S + rng.uniform(0.0, 1.5)
 
@@ -349,7 +342,7 @@ def _of_node(kind: str) -> _Draw:
 
 
 def _of_pair(kind: str, size: float = 0.0) -> _Draw:
-    return lambda rng, setup: Fault(_at(rng), kind, _pair(rng, setup), _away_s(rng), size * rng.random())
+    return lambda rng, setup: Fault(_at(rng), kind, draw_path(rng, setup), _away_s(rng), size * rng.random())
 
 
 def _of_worker(kind: str, sizes: tuple[float, ...] = (0.0,)) -> _Draw:
