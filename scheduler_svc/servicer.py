@@ -26,7 +26,15 @@ from signalbox.links.tls.guard import instance_in, names_of
 from signalbox.links.tls.owners import Owners, check_worker
 from signalbox.links.tls.roles import Role
 from signalbox.protocol.enums import WorkerExit
-from signalbox.v1 import generation_pb2, scheduler_pb2, scheduler_pb2_grpc
+from signalbox.v1 import (
+    from_frontend_pb2,
+    from_worker_pb2,
+    generation_pb2,
+    scheduler_pb2,
+    scheduler_pb2_grpc,
+    to_frontend_pb2,
+    to_worker_pb2,
+)
 
 logger = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -42,15 +50,15 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         self.budgets = BudgetDesk(asyncio.get_running_loop().time, hold_s)
 
     async def AttachWorker(  # noqa: N802
-        self, requests: AsyncIterator[scheduler_pb2.AttachWorkerRequest], context: Context
+        self, requests: AsyncIterator[from_worker_pb2.AttachWorkerRequest], context: Context
     ) -> None:
         """The life of one worker's stream."""
-        outbox = Outbox[scheduler_pb2.AttachWorkerResponse](
+        outbox = Outbox[to_worker_pb2.AttachWorkerResponse](
             MAX_OUTBOX, MAX_WORKER_BYTES, lambda message: message.ByteSize()
         )
         closed = asyncio.Event()
         try:
-            first = await first_message(requests) or scheduler_pb2.AttachWorkerRequest()
+            first = await first_message(requests) or from_worker_pb2.AttachWorkerRequest()
             check_worker(instance_in(context, Role.WORKER), first.hello.worker_id)
             session = WorkerSession(self._loop, first, outbox.put, closed.set)
         except SignalboxError as error:
@@ -91,7 +99,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
             relay.end()
 
     async def AttachFrontend(  # noqa: N802
-        self, requests: AsyncIterator[scheduler_pb2.AttachFrontendRequest], context: Context
+        self, requests: AsyncIterator[from_frontend_pb2.AttachFrontendRequest], context: Context
     ) -> None:
         """The life of one frontend's stream."""
         try:
@@ -119,7 +127,7 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
             self.budgets.end(link)
 
     async def _read_frontend(
-        self, link: FrontendLink, requests: AsyncIterator[scheduler_pb2.AttachFrontendRequest]
+        self, link: FrontendLink, requests: AsyncIterator[from_frontend_pb2.AttachFrontendRequest]
     ) -> None:
         async for message in requests:
             self._loop.on_frontend(link, message)
@@ -164,7 +172,7 @@ async def _until(closed: asyncio.Event, reading: Coroutine[Any, Any, None]) -> N
 
 
 async def _read_worker(
-    session: WorkerSession, requests: AsyncIterator[scheduler_pb2.AttachWorkerRequest]
+    session: WorkerSession, requests: AsyncIterator[from_worker_pb2.AttachWorkerRequest]
 ) -> None:
     async for message in requests:
         if not session.take(message):
@@ -176,7 +184,7 @@ async def _read_relay(relay: RelayLink, requests: AsyncIterator[scheduler_pb2.At
         relay.take(message.entries)
 
 
-async def _write_to_worker(outbox: Outbox[scheduler_pb2.AttachWorkerResponse], context: Context) -> None:
+async def _write_to_worker(outbox: Outbox[to_worker_pb2.AttachWorkerResponse], context: Context) -> None:
     """The one writer of a worker's stream: what waits travels in one message, unless that grows too large."""
     while True:
         for first, *others in split(await outbox.take(), lambda each: each.ByteSize(), MAX_BATCH_BYTES):
@@ -193,12 +201,14 @@ async def _write_to_relay(relay: RelayLink, context: Context) -> None:
             await context.write(scheduler_pb2.AttachWorkersResponse(entries=part))
 
 
-async def _write_to_frontend(outbox: Outbox[scheduler_pb2.AttachFrontendResponse], context: Context) -> None:
+async def _write_to_frontend(
+    outbox: Outbox[to_frontend_pb2.AttachFrontendResponse], context: Context
+) -> None:
     """The one writer of a frontend's stream: what waits travels in one message, with the newest directory only."""
     protocol: generation_pb2.ProtocolVersions | None = versions.ours()
     while True:
         first, *others = await outbox.take()
-        first.MergeFrom(scheduler_pb2.AttachFrontendResponse(protocol=protocol))
+        first.MergeFrom(to_frontend_pb2.AttachFrontendResponse(protocol=protocol))
         protocol = None  # the first message alone says it
         for other in others:
             if other.HasField("workers"):

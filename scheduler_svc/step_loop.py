@@ -37,7 +37,7 @@ from signalbox.links.heartbeat import HEARTBEAT_S, Attention
 from signalbox.links.outbox import MAX_BATCH_BYTES, OutboxFullError
 from signalbox.protocol.enums import WorkerExit
 from signalbox.telemetry.spans import OFF, Tracer
-from signalbox.v1 import admin_pb2, scheduler_pb2
+from signalbox.v1 import admin_pb2, from_frontend_pb2, from_worker_pb2, to_frontend_pb2, to_worker_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class StepLoop:
 
     # -- workers --
 
-    def admit(self, hello: scheduler_pb2.WorkerHello) -> None:
+    def admit(self, hello: from_worker_pb2.WorkerHello) -> None:
         """Raises DuplicateWorkerError when a name of the worker that says hello is another's (H5), and UnavailableError
         when its links have failed too often, or it has said a later hello (J12)."""
         self.troubles.check(hello.worker_id, hello.worker_instance, self._clock())
@@ -106,12 +106,12 @@ class StepLoop:
         check_distinct(hello, instance, (each.process for each in self.core.workers.values()))
         self._hellos.meet(hello.worker_instance, hello.hello_number)
 
-    def greet(self, hello: scheduler_pb2.WorkerHello) -> Greeting:
+    def greet(self, hello: from_worker_pb2.WorkerHello) -> Greeting:
         """The first part of what a worker says of itself. Raises ValueError and DecodeError."""
         return Greeting(hello, self._wall_ms(), self.core.config.max_hello_bytes)
 
     def attach_worker(
-        self, hello: scheduler_pb2.WorkerHello, send: Send, close: Callable[[], None] = close_nothing
+        self, hello: from_worker_pb2.WorkerHello, send: Send, close: Callable[[], None] = close_nothing
     ) -> WorkerLink:
         """A worker said hello, in one part, and is taken in at once. Raises as `admit` and `take_in`."""
         self.admit(hello)
@@ -165,7 +165,7 @@ class StepLoop:
         """The worker has not said hello on another stream since."""
         return self._workers.get(worker_id) is link
 
-    def on_worker(self, worker_id: str, message: scheduler_pb2.AttachWorkerRequest) -> None:
+    def on_worker(self, worker_id: str, message: from_worker_pb2.AttachWorkerRequest) -> None:
         """Takes reports and events; anything is a sign of life. Raises DivergenceError: the link is to be closed."""
         now = self.core.workers[worker_id].vitals.heard_at = self._clock()
         if not message.outputs and not message.events:
@@ -189,7 +189,7 @@ class StepLoop:
         link = self._workers.get(worker_id)
         try:
             if link is not None:
-                link.send(scheduler_pb2.AttachWorkerResponse(drains=True), now)
+                link.send(to_worker_pb2.AttachWorkerResponse(drains=True), now)
         except OutboxFullError:
             self._forget_link(worker_id)
 
@@ -252,7 +252,7 @@ class StepLoop:
 
     # -- frontends --
 
-    def attach_frontend(self, hello: scheduler_pb2.FrontendHello) -> FrontendLink:
+    def attach_frontend(self, hello: from_frontend_pb2.FrontendHello) -> FrontendLink:
         """A frontend said hello. Raises TermError and as `HelloNumbers` and `parse_holders`, and nothing has changed
         then."""
         instance, holders = hello.frontend_instance, parse_holders(hello)
@@ -273,7 +273,7 @@ class StepLoop:
         self._advance()
         return link
 
-    def on_frontend(self, link: FrontendLink, message: scheduler_pb2.AttachFrontendRequest) -> None:
+    def on_frontend(self, link: FrontendLink, message: from_frontend_pb2.AttachFrontendRequest) -> None:
         """Takes what clients want, in order; anything is a sign of life."""
         if self._frontends.get(link.instance) is not link:
             return
@@ -332,13 +332,13 @@ class StepLoop:
                     link.send(delta.build_loan(blocks), now)
                 elif link.sent_at <= since:
                     unheard = self.core.liveness.hears_nothing_of(self.core.workers[worker_id], now)
-                    link.send(scheduler_pb2.AttachWorkerResponse(hears_nothing=unheard), now)
+                    link.send(to_worker_pb2.AttachWorkerResponse(hears_nothing=unheard), now)
             except OutboxFullError:
                 logger.error("worker %s does not read its steps", worker_id)
                 self._forget_link(worker_id)
         for frontend in [link for link in self._frontends.values() if link.sent_at <= since]:
             unheard = self.core.frontends.hears_nothing_of(frontend.instance, now, self._silence_s)
-            if not frontend.put(scheduler_pb2.AttachFrontendResponse(hears_nothing=unheard), now):
+            if not frontend.put(to_frontend_pb2.AttachFrontendResponse(hears_nothing=unheard), now):
                 self.detach_frontend(frontend)
 
     def _close_links(self) -> None:
@@ -460,7 +460,7 @@ class StepLoop:
             if not link.put(self._directory(), self._clock()):
                 self.detach_frontend(link)
 
-    def _directory(self) -> scheduler_pb2.AttachFrontendResponse:
+    def _directory(self) -> to_frontend_pb2.AttachFrontendResponse:
         workers = [(self.core.workers[worker_id], link.model) for worker_id, link in self._workers.items()]
         return build_directory(workers, self.core.term)
 

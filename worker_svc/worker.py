@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 
 from signalbox.links import rpc, versions
 from signalbox.telemetry.spans import Tracer
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2, shared_pb2
 from worker_svc import metrics
 from worker_svc.config import WorkerSettings
 from worker_svc.core.batch import (
@@ -260,7 +260,7 @@ class Worker:
         if self._transfers is not None:
             self._transfers.take(news)
 
-    def _tell_event(self, event: scheduler_pb2.WorkerEvent) -> None:
+    def _tell_event(self, event: from_worker_pb2.WorkerEvent) -> None:
         self._link.tell_event(event)
 
     def _repeat(self, repeated: Repeated) -> None:
@@ -272,12 +272,12 @@ class Worker:
 
 def _hello(
     settings: WorkerSettings, info: RunnerInfo, instance: str, address: str
-) -> scheduler_pb2.WorkerHello:
-    return scheduler_pb2.WorkerHello(
+) -> from_worker_pb2.WorkerHello:
+    return from_worker_pb2.WorkerHello(
         worker_id=settings.worker_id,
         worker_instance=instance,
         address=address,
-        model=scheduler_pb2.ModelEntry(
+        model=shared_pb2.ModelEntry(
             model=info.model,
             max_model_len=info.max_model_len,
             block_size=info.block_size,
@@ -285,7 +285,7 @@ def _hello(
             vocab_size=info.vocab_size,
             tokenizer_fingerprint=info.tokenizer_fingerprint,
             tasks=[int(task) for task in info.tasks],  # type: ignore[misc]
-            identity=scheduler_pb2.ModelIdentity(
+            identity=shared_pb2.ModelIdentity(
                 weights=info.identity.weights,
                 form=info.identity.form,
                 number_class=info.identity.number_class,

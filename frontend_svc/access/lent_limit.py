@@ -22,7 +22,7 @@ class Changed(Protocol):
 
 @dataclass(frozen=True)
 class LimitReport:
-    """What a scheduler is told of a limit: BudgetReport of scheduler.proto."""
+    """What a scheduler is told of a limit: BudgetReport of from_frontend.proto."""
 
     limit: int
     before: tuple[int, int] | None = None

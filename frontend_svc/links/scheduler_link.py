@@ -24,8 +24,8 @@ from signalbox.links.readable import EOF, read_message
 from signalbox.protocol.enums import LossCause, ModelTask
 from signalbox.protocol.model_identity import ModelIdentity
 from signalbox.protocol.terms import MAX_TERM
+from signalbox.v1 import from_frontend_pb2, to_frontend_pb2
 from signalbox.v1 import generation_pb2 as generation
-from signalbox.v1 import scheduler_pb2 as scheduler
 from signalbox.v1.scheduler_pb2_grpc import SchedulerServiceStub
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class SchedulerLink:
         call = stub.AttachFrontend()
         try:
             async with asyncio.timeout(self._silence_s):
-                await call.write(scheduler.AttachFrontendRequest(hello=self._make_hello()))
+                await call.write(from_frontend_pb2.AttachFrontendRequest(hello=self._make_hello()))
                 response = await read_message(call)
             if response is EOF:
                 return
@@ -131,13 +131,13 @@ class SchedulerLink:
                 self._workers.scheduler_lost()
             call.cancel()
 
-    def _make_hello(self) -> scheduler.FrontendHello:
+    def _make_hello(self) -> from_frontend_pb2.FrontendHello:
         self._queue.begin_link()
         self._num_hellos += 1
         self._heard = 0
         live = [session for session in self._table if session.submitted]
         holders = self._workers.find_holders(live)
-        return scheduler.FrontendHello(
+        return from_frontend_pb2.FrontendHello(
             frontend_instance=self._frontend_instance,
             live=[make_ref(session) for session in live],
             paused=[make_ref(session) for session in live if session.paused_s is not None],
@@ -159,7 +159,7 @@ class SchedulerLink:
             heard, self._heard = self._heard, 0
             operations = self._queue.take()
             await call.write(
-                scheduler.AttachFrontendRequest(operations=operations, budgets=budgets, heard=heard)
+                from_frontend_pb2.AttachFrontendRequest(operations=operations, budgets=budgets, heard=heard)
             )
 
     async def _watch(self) -> None:
@@ -189,7 +189,7 @@ class SchedulerLink:
                 log.warning("the scheduler at %s hears nothing of this frontend", self.address)
                 return
 
-    def _take(self, response: scheduler.AttachFrontendResponse, *, is_first: bool = False) -> None:
+    def _take(self, response: to_frontend_pb2.AttachFrontendResponse, *, is_first: bool = False) -> None:
         self._silence.heard(self._table.clock())
         if is_first:
             self._lender.begin(lends=response.lends_budgets)
@@ -215,7 +215,7 @@ class SchedulerLink:
             self._heard = response.told
             self._queue.wake()
 
-    def _take_placed(self, placed: scheduler.RequestPlaced) -> None:
+    def _take_placed(self, placed: to_frontend_pb2.RequestPlaced) -> None:
         session = self._table.by_attempt(placed.ref.attempt)
         if session is None:
             return
@@ -252,7 +252,7 @@ MAX_WORKERS = 4096
 """Largest number of workers of a directory that are dialled."""
 
 
-def _workers_of(directory: scheduler.WorkerDirectory) -> list[Worker]:
+def _workers_of(directory: to_frontend_pb2.WorkerDirectory) -> list[Worker]:
     """The workers that can be dialled, each once: whoever stands where the scheduler should be may list anything."""
     workers: dict[str, Worker] = {}
     for entry in directory.workers:
@@ -264,7 +264,7 @@ def _workers_of(directory: scheduler.WorkerDirectory) -> list[Worker]:
     return list(workers.values())
 
 
-def _can_be(entry: scheduler.WorkerEntry) -> bool:
+def _can_be(entry: to_frontend_pb2.WorkerEntry) -> bool:
     names = entry.worker_id, entry.worker_instance, entry.address
     if not all(0 < len(name) <= MAX_NAME_CHARS and name.isprintable() for name in names):
         return False
@@ -275,7 +275,7 @@ def _can_be(entry: scheduler.WorkerEntry) -> bool:
     return entry.model.block_size > 0
 
 
-def _worker_of(entry: scheduler.WorkerEntry) -> Worker:
+def _worker_of(entry: to_frontend_pb2.WorkerEntry) -> Worker:
     model = entry.model
     return Worker(
         worker_id=entry.worker_id,

@@ -12,36 +12,36 @@ from frontend_svc.requests.sessions.session import Session
 from signalbox.grammar.form import FormKind
 from signalbox.protocol.enums import WorkerReach
 from signalbox.protocol.sampling import WORKERS
+from signalbox.v1 import from_frontend_pb2, shared_pb2
 from signalbox.v1 import generation_pb2 as generation
-from signalbox.v1 import scheduler_pb2 as scheduler
 
-Operation = scheduler.FrontendOperation
+Operation = from_frontend_pb2.FrontendOperation
 """One thing said to the scheduler."""
 
 
-def make_ref(session: Session) -> scheduler.RequestRef:
+def make_ref(session: Session) -> shared_pb2.RequestRef:
     """Names the session's current attempt."""
-    return scheduler.RequestRef(request_id=session.ring_name, attempt=session.attempt)
+    return shared_pb2.RequestRef(request_id=session.ring_name, attempt=session.attempt)
 
 
 def make_cancel(session: Session) -> Operation:
     """Says that nobody wants the output any more."""
-    return Operation(cancel=scheduler.CancelRequest(ref=make_ref(session)))
+    return Operation(cancel=from_frontend_pb2.CancelRequest(ref=make_ref(session)))
 
 
 def make_finish(session: Session) -> Operation:
     """Says that a stop string was found."""
-    return Operation(finish=scheduler.FinishRequest(ref=make_ref(session)))
+    return Operation(finish=from_frontend_pb2.FinishRequest(ref=make_ref(session)))
 
 
 def make_pause(session: Session) -> Operation:
     """Asks for a pause: the client is slow."""
-    return Operation(pause=scheduler.PauseRequest(ref=make_ref(session)))
+    return Operation(pause=from_frontend_pb2.PauseRequest(ref=make_ref(session)))
 
 
 def make_unpause(session: Session) -> Operation:
     """Ends the pause: the client has caught up."""
-    return Operation(unpause=scheduler.UnpauseRequest(ref=make_ref(session)))
+    return Operation(unpause=from_frontend_pb2.UnpauseRequest(ref=make_ref(session)))
 
 
 def make_submit(session: Session, now: float) -> Operation:
@@ -62,7 +62,7 @@ def make_submit(session: Session, now: float) -> Operation:
         budget = asdict(request.reasoning)
         del budget["field"]
         payload.reasoning_budget.CopyFrom(generation.ReasoningBudget(**budget))
-    submit = scheduler.SubmitRequest(
+    submit = from_frontend_pb2.SubmitRequest(
         ref=make_ref(session),
         meta=make_meta(session, token_ids, now),
         payload=payload.SerializeToString(),
@@ -70,11 +70,11 @@ def make_submit(session: Session, now: float) -> Operation:
     return Operation(submit=submit)
 
 
-def make_meta(session: Session, token_ids: bytes, now: float) -> scheduler.RequestMeta:
+def make_meta(session: Session, token_ids: bytes, now: float) -> from_frontend_pb2.RequestMeta:
     """What the scheduler may see: counts, hashes and policy."""
     request, hashes = session.request, session.hashes
-    names = make_names(hashes, token_ids) if hashes else [scheduler.BlockNames()]
-    return scheduler.RequestMeta(
+    names = make_names(hashes, token_ids) if hashes else [from_frontend_pb2.BlockNames()]
+    return from_frontend_pb2.RequestMeta(
         model=request.model,
         num_prompt_tokens=request.num_prompt_tokens,
         num_prior_output_tokens=len(session.output),
@@ -98,10 +98,10 @@ def make_meta(session: Session, token_ids: bytes, now: float) -> scheduler.Reque
     )
 
 
-def make_names(hashes: BlockHashes, token_ids: bytes) -> list[scheduler.BlockNames]:
+def make_names(hashes: BlockHashes, token_ids: bytes) -> list[from_frontend_pb2.BlockNames]:
     """The names of the full blocks of `token_ids`, once for each identity."""
     return [
-        scheduler.BlockNames(identity=key, root_hash=hashes.roots[key], block_hashes=names)
+        from_frontend_pb2.BlockNames(identity=key, root_hash=hashes.roots[key], block_hashes=names)
         for key, names in hashes.extend(token_ids).items()
     ]
 
@@ -109,7 +109,7 @@ def make_names(hashes: BlockHashes, token_ids: bytes) -> list[scheduler.BlockNam
 def make_check(session: Session, worker_id: str, worker_instance: str) -> Operation:
     """Asks whether anybody still has the request; `worker_instance` is the process now in the place of a worker that
     may have had it."""
-    check = scheduler.CheckRequest(
+    check = from_frontend_pb2.CheckRequest(
         ref=make_ref(session),
         worker_id=worker_id,
         worker_instance=worker_instance,
@@ -121,12 +121,12 @@ def make_check(session: Session, worker_id: str, worker_instance: str) -> Operat
 
 def make_reach(worker: Worker, reach: WorkerReach) -> Operation:
     """Says how a worker process is reached from here."""
-    return Operation(reach=scheduler.WorkerReach(worker=make_worker_ref(worker), state=reach))  # type: ignore[arg-type]
+    return Operation(reach=from_frontend_pb2.WorkerReach(worker=make_worker_ref(worker), state=reach))  # type: ignore[arg-type]
 
 
-def make_worker_ref(worker: Worker) -> scheduler.WorkerRef:
+def make_worker_ref(worker: Worker) -> shared_pb2.WorkerRef:
     """The name of a worker process in messages."""
-    return scheduler.WorkerRef(worker_id=worker.worker_id, worker_instance=worker.instance)
+    return shared_pb2.WorkerRef(worker_id=worker.worker_id, worker_instance=worker.instance)
 
 
 def make_sampling(request: CheckedRequest) -> generation.SamplingParams:

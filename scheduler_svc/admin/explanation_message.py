@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scheduler_svc.core.explain.explanation import Explanation
 from scheduler_svc.core.explain.queue_place import Group
-from signalbox.v1 import admin_pb2, scheduler_pb2
+from signalbox.v1 import admin_pb2, shared_pb2
 
 MAX_GROUPS = 32
 
@@ -15,7 +15,7 @@ def make_explanation(explained: Explanation, wall_ms: float) -> admin_pb2.Reques
     """The message of an explanation; `wall_ms` is Unix time."""
     request, place = explained.request, explained.place
     message = admin_pb2.RequestExplanation(
-        ref=scheduler_pb2.RequestRef(request_id=request.key.request_id, attempt=request.attempt),
+        ref=shared_pb2.RequestRef(request_id=request.key.request_id, attempt=request.attempt),
         frontend_instance=request.key.frontend_instance,
         model=request.model,
         tenant=request.tenant,

@@ -19,7 +19,7 @@ from signalbox.links import versions
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.links.outbox import OutboxFullError
 from signalbox.runtime.parts import FAILURES
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import to_worker_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class Arrivals:
             if arrival.sent_at <= now - HEARTBEAT_S / 2 and not arrival.is_over:
                 arrival.sent_at = now
                 try:
-                    arrival.send(scheduler_pb2.AttachWorkerResponse())
+                    arrival.send(to_worker_pb2.AttachWorkerResponse())
                 except OutboxFullError:
                     arrival.end()
 
@@ -154,7 +154,7 @@ def finish(job: Generator[None, None, T]) -> T:
 def send_greeting(arrival: Arrival, term: Term) -> None:
     """The first message of a worker's link: who leads. Raises OutboxFullError."""
     arrival.send(
-        scheduler_pb2.AttachWorkerResponse(
+        to_worker_pb2.AttachWorkerResponse(
             scheduler_epoch=term.number, scheduler_instance=term.instance, protocol=versions.ours()
         )
     )

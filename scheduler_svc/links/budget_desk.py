@@ -9,7 +9,7 @@ from scheduler_svc.core.budgets.ledger import Ledger
 from scheduler_svc.core.budgets.pool import Before, Loan, Report
 from scheduler_svc.links.directory import FrontendLink
 from signalbox.protocol.enums import BudgetKind
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, to_frontend_pb2
 
 MAX_KEY_ID_CHARS = 64
 MAX_WAIT_MS = 3_600_000
@@ -32,9 +32,9 @@ class BudgetDesk:
         """A frontend has said hello; it hears with the first message that limits are lent."""
         self._links[link.instance] = link
         self.ledger.leave(link.instance, self._clock())
-        link.put(scheduler_pb2.AttachFrontendResponse(lends_budgets=True), self._clock())
+        link.put(to_frontend_pb2.AttachFrontendResponse(lends_budgets=True), self._clock())
 
-    def take(self, link: FrontendLink, reports: Iterable[scheduler_pb2.BudgetReport]) -> None:
+    def take(self, link: FrontendLink, reports: Iterable[from_frontend_pb2.BudgetReport]) -> None:
         """What a frontend says. What no frontend of this version says is passed over, and has no answer."""
         if self._links.get(link.instance) is not link:
             return
@@ -47,7 +47,7 @@ class BudgetDesk:
                 if loan is not None:
                     loans.append(_build(message, loan))
         if loans:
-            link.put(scheduler_pb2.AttachFrontendResponse(loans=loans), now)
+            link.put(to_frontend_pb2.AttachFrontendResponse(loans=loans), now)
 
     def end(self, link: FrontendLink) -> None:
         """A frontend's stream has ended."""
@@ -56,7 +56,7 @@ class BudgetDesk:
             self.ledger.leave(link.instance, self._clock())
 
 
-def _read(message: scheduler_pb2.BudgetReport) -> Report:
+def _read(message: from_frontend_pb2.BudgetReport) -> Report:
     before = None
     if message.HasField("before"):
         before = Before(min(message.before.held, MOST), message.before.left)
@@ -71,8 +71,8 @@ def _read(message: scheduler_pb2.BudgetReport) -> Report:
     )
 
 
-def _build(message: scheduler_pb2.BudgetReport, loan: Loan) -> scheduler_pb2.BudgetLoan:
-    return scheduler_pb2.BudgetLoan(
+def _build(message: from_frontend_pb2.BudgetReport, loan: Loan) -> to_frontend_pb2.BudgetLoan:
+    return to_frontend_pb2.BudgetLoan(
         key_id=message.key_id,
         kind=message.kind,
         lent=loan.lent,

@@ -33,7 +33,7 @@ from signalbox.protocol.enums import SlotStatus, WorkerRole
 from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.protocol.model_identity import ModelIdentity
 from signalbox.protocol.step_limits import STEP_TIMEOUT_S
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2, generation_pb2, shared_pb2, to_worker_pb2
 
 MAX_AGE_MS = 24 * 3600 * 1000
 """Nobody has waited for longer."""
@@ -44,7 +44,7 @@ LATEST_MS = (1 << 63) - 1
 
 def build_messages(
     step: StepDecision, worker: Worker, epoch: int, max_bytes: int
-) -> list[scheduler_pb2.AttachWorkerResponse]:
+) -> list[to_worker_pb2.AttachWorkerResponse]:
     """`step` and, ahead of it, the requests placed with it, which lose their payloads. Several messages when one would
     be larger than `max_bytes`; a request that is larger goes alone."""
     new_requests = [build_new_request(request, worker) for request in step.placed]
@@ -54,14 +54,14 @@ def build_messages(
     for request in step.placed:
         request.payload = b""
     parts = list(split(new_requests, lambda request: request.ByteSize(), max_bytes))
-    messages = [scheduler_pb2.AttachWorkerResponse(new_requests=part) for part in parts or [[]]]
+    messages = [to_worker_pb2.AttachWorkerResponse(new_requests=part) for part in parts or [[]]]
     messages[-1].steps.append(build_step(step, epoch))
     return messages
 
 
-def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
+def build_step(step: StepDecision, epoch: int) -> to_worker_pb2.SchedulerOutput:
     """`step` as a message. An absent group stays unset."""
-    message = scheduler_pb2.SchedulerOutput(
+    message = to_worker_pb2.SchedulerOutput(
         step_id=step.step_id, scheduler_epoch=epoch, limit_ms=int(step.limit_s * 1e3)
     )
     if step.started:
@@ -90,25 +90,25 @@ def build_step(step: StepDecision, epoch: int) -> scheduler_pb2.SchedulerOutput:
     return message
 
 
-def _write_lanes(message: scheduler_pb2.SchedulerOutput, orders: LaneOrders) -> None:
+def _write_lanes(message: to_worker_pb2.SchedulerOutput, orders: LaneOrders) -> None:
     columns.LANES.write(message, orders.changes)
 
 
-WRITE_ORDERS: dict[type[Any], Callable[[scheduler_pb2.SchedulerOutput, Any], None]] = {
+WRITE_ORDERS: dict[type[Any], Callable[[to_worker_pb2.SchedulerOutput, Any], None]] = {
     LaneOrders: _write_lanes,
     HandoffOrders: write_handoffs,
     DiskOrders: write_disk_orders,
     PullOrders: write_pulls,
 }
 """By type of the orders of a part."""
-WRITE_FETCH: dict[str, Callable[[scheduler_pb2.SchedulerOutput, Fence], None]] = {
+WRITE_FETCH: dict[str, Callable[[to_worker_pb2.SchedulerOutput, Fence], None]] = {
     DISK: write_loads,
     PULLS: write_pull,
 }
 """By name of a source."""
 
 
-def _write_copies(message: scheduler_pb2.SchedulerOutput, step: StepDecision) -> None:
+def _write_copies(message: to_worker_pb2.SchedulerOutput, step: StepDecision) -> None:
     """What goes from one tier to another."""
     if step.checkpoints:
         columns.CHECKPOINTS.write(message.checkpoints, step.checkpoints)
@@ -120,13 +120,13 @@ def _write_copies(message: scheduler_pb2.SchedulerOutput, step: StepDecision) ->
             _write_block_copies(message.side_copies, step.fence.copies)
 
 
-def _write_block_copies(message: scheduler_pb2.BlockCopies, copies: list[BlockCopy]) -> None:
+def _write_block_copies(message: to_worker_pb2.BlockCopies, copies: list[BlockCopy]) -> None:
     columns.COPIES.write(message, copies)
     if any(copy.group != SPINE for copy in copies):
         message.groups = columns.pack([copy.group for copy in copies], columns.U8)
 
 
-def _write_starts(message: scheduler_pb2.ScheduledNewReqs, starts: list[Start]) -> None:
+def _write_starts(message: to_worker_pb2.ScheduledNewReqs, starts: list[Start]) -> None:
     rows = [(start.chunk.slot, len(start.blocks), start.chunk.start, start.chunk.length) for start in starts]
     columns.STARTS.write(message, rows)
     message.block_ids = pack_blocks(np.concatenate([start.blocks for start in starts]))
@@ -139,13 +139,13 @@ def _write_starts(message: scheduler_pb2.ScheduledNewReqs, starts: list[Start]) 
         group.block_ids = pack_blocks(np.concatenate([blocks for _, blocks in tables]))
 
 
-def build_new_request(request: Request, worker: Worker) -> scheduler_pb2.NewRequestData:
+def build_new_request(request: Request, worker: Worker) -> to_worker_pb2.NewRequestData:
     """The request with its payload, for its worker; the caller then drops the payload."""
     assert request.slot is not None
     names = worker.names_of(request)
-    return scheduler_pb2.NewRequestData(
+    return to_worker_pb2.NewRequestData(
         slot=request.slot,
-        ref=scheduler_pb2.RequestRef(request_id=request.key.request_id, attempt=request.attempt),
+        ref=shared_pb2.RequestRef(request_id=request.key.request_id, attempt=request.attempt),
         frontend_instance=request.key.frontend_instance,
         chain_hash=names.hashes[-HASH_BYTES:] or names.root,
         scheduler_meta=request.meta,
@@ -162,17 +162,17 @@ def build_new_request(request: Request, worker: Worker) -> scheduler_pb2.NewRequ
     )
 
 
-def build_loan(blocks: Sequence[Blocks]) -> scheduler_pb2.AttachWorkerResponse:
+def build_loan(blocks: Sequence[Blocks]) -> to_worker_pb2.AttachWorkerResponse:
     """Blocks of each group that a worker may use while it has no scheduler."""
     spine, *others = map(pack_blocks, blocks)
-    groups = [scheduler_pb2.GroupBlocks(block_ids=block_ids) for block_ids in others]
-    return scheduler_pb2.AttachWorkerResponse(loan=scheduler_pb2.BlockLoan(block_ids=spine, groups=groups))
+    groups = [shared_pb2.GroupBlocks(block_ids=block_ids) for block_ids in others]
+    return to_worker_pb2.AttachWorkerResponse(loan=to_worker_pb2.BlockLoan(block_ids=spine, groups=groups))
 
 
 # -- up --
 
 
-def parse_report(message: scheduler_pb2.ModelRunnerOutput) -> StepReport:
+def parse_report(message: from_worker_pb2.ModelRunnerOutput) -> StepReport:
     """The report of a worker's message."""
     report = StepReport(message.step_id, message.num_decode_rows, message.num_prefill_tokens)
     if message.exception_slots:
@@ -202,7 +202,9 @@ def parse_report(message: scheduler_pb2.ModelRunnerOutput) -> StepReport:
     return report
 
 
-def parse_submit(message: scheduler_pb2.SubmitRequest, frontend_instance: str, wall_ms: int = 0) -> Request:
+def parse_submit(
+    message: from_frontend_pb2.SubmitRequest, frontend_instance: str, wall_ms: int = 0
+) -> Request:
     """A frontend's request. The payload stays as it is. `wall_ms` is our own clock, Unix time in milliseconds: the
     request arrived that long ago as it is old, by a clock that every scheduler sees in `meta` and no frontend sets."""
     meta = message.meta
@@ -212,7 +214,7 @@ def parse_submit(message: scheduler_pb2.SubmitRequest, frontend_instance: str, w
 
 
 def parse_hello(
-    message: scheduler_pb2.WorkerHello, wall_ms: int = LATEST_MS
+    message: from_worker_pb2.WorkerHello, wall_ms: int = LATEST_MS
 ) -> tuple[WorkerInfo, WorkerSnapshot | None]:
     """A worker's offer, and its state when it holds requests. None of these arrived later than `wall_ms`, our own
     clock."""
@@ -223,7 +225,7 @@ def parse_hello(
     return parse_offer(message), snapshot
 
 
-def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
+def parse_offer(message: from_worker_pb2.WorkerHello) -> WorkerInfo:
     """What a worker says of itself."""
     identity, states = message.model.identity, message.state_group
     return WorkerInfo(
@@ -266,7 +268,7 @@ def parse_offer(message: scheduler_pb2.WorkerHello) -> WorkerInfo:
     )
 
 
-def parse_snapshot(message: scheduler_pb2.WorkerSnapshot) -> WorkerSnapshot:
+def parse_snapshot(message: from_worker_pb2.WorkerSnapshot) -> WorkerSnapshot:
     """A worker's state, but for its slots."""
     return WorkerSnapshot(
         message.scheduler_epoch,
@@ -280,14 +282,14 @@ def parse_snapshot(message: scheduler_pb2.WorkerSnapshot) -> WorkerSnapshot:
 
 
 def parse_slots(
-    messages: Iterable[scheduler_pb2.SlotSnapshot], wall_ms: int = LATEST_MS
+    messages: Iterable[from_worker_pb2.SlotSnapshot], wall_ms: int = LATEST_MS
 ) -> list[SlotSnapshot]:
     """Slots as their worker holds them; `wall_ms` as in `parse_hello`."""
     return [_parse_slot(message, wall_ms) for message in messages]
 
 
-def _parse_slot(message: scheduler_pb2.SlotSnapshot, wall_ms: int) -> SlotSnapshot:
-    meta = scheduler_pb2.RequestMeta.FromString(message.scheduler_meta)
+def _parse_slot(message: from_worker_pb2.SlotSnapshot, wall_ms: int) -> SlotSnapshot:
+    meta = from_frontend_pb2.RequestMeta.FromString(message.scheduler_meta)
     meta.arrival_ms = min(meta.arrival_ms, wall_ms)
     request = _request(message.frontend_instance, message.ref, meta, message.scheduler_meta, b"")
     return SlotSnapshot(
@@ -313,8 +315,8 @@ def _parse_slot(message: scheduler_pb2.SlotSnapshot, wall_ms: int) -> SlotSnapsh
 
 def _request(
     frontend_instance: str,
-    ref: scheduler_pb2.RequestRef,
-    meta: scheduler_pb2.RequestMeta,
+    ref: shared_pb2.RequestRef,
+    meta: from_frontend_pb2.RequestMeta,
     raw_meta: bytes,
     payload: bytes,
 ) -> Request:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 
 from signalbox.links.outbox import Outbox, OutboxFullError
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import shared_pb2, to_frontend_pb2, to_worker_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ MAX_WORKER_BYTES = 256 << 20
 """What may wait for one worker, or one relay: the requests of a whole batch, many times over (W1)."""
 MAX_FRONTEND_BYTES = 32 << 20
 """Most bytes of notices and directories that wait for a frontend."""
-Send = Callable[[scheduler_pb2.AttachWorkerResponse], None]
+Send = Callable[[to_worker_pb2.AttachWorkerResponse], None]
 """Takes a message for a worker on its way. Raises OutboxFullError when too many wait."""
 
 
@@ -31,7 +31,7 @@ class WorkerLink:
     def __init__(
         self,
         instance: str,
-        model: scheduler_pb2.ModelEntry,
+        model: shared_pb2.ModelEntry,
         send: Send,
         close: Callable[[], None] = close_nothing,
     ) -> None:
@@ -45,7 +45,7 @@ class WorkerLink:
         """Set while a step is held back."""
         self._send = send
 
-    def send(self, message: scheduler_pb2.AttachWorkerResponse, now: float) -> None:
+    def send(self, message: to_worker_pb2.AttachWorkerResponse, now: float) -> None:
         """Sends a message. Raises OutboxFullError."""
         self._send(message)
         self.sent_at = now
@@ -56,14 +56,14 @@ class FrontendLink:
 
     def __init__(self, instance: str) -> None:
         self.instance = instance
-        self.outbox: Outbox[scheduler_pb2.AttachFrontendResponse] = Outbox(
+        self.outbox: Outbox[to_frontend_pb2.AttachFrontendResponse] = Outbox(
             MAX_OUTBOX, MAX_FRONTEND_BYTES, lambda message: message.ByteSize()
         )
         self.is_closed = asyncio.Event()
         """Set when the stream is to end: the frontend does not read, or has another one."""
         self.sent_at = -math.inf
 
-    def put(self, message: scheduler_pb2.AttachFrontendResponse, now: float) -> bool:
+    def put(self, message: to_frontend_pb2.AttachFrontendResponse, now: float) -> bool:
         """Sends a message. False: too many wait, and the link is closed."""
         try:
             self.outbox.put(message)

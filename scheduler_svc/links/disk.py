@@ -14,31 +14,31 @@ from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
 from signalbox.protocol import columns
 from signalbox.protocol.hash_chain import split_hashes
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2, to_worker_pb2
 
 DISK_EVENTS = ("disk_news", "disk_loads_ended", "disk_stores_ended")
 
 
-def write_loads(message: scheduler_pb2.SchedulerOutput, fetch: Fence) -> None:
+def write_loads(message: to_worker_pb2.SchedulerOutput, fetch: Fence) -> None:
     """Loads that a step begins."""
     _write_blocks(message.disk.loads, fetch.loads)
     message.disk.most_us = fetch.most_us
 
 
-def write_disk_orders(message: scheduler_pb2.SchedulerOutput, orders: DiskOrders) -> None:
+def write_disk_orders(message: to_worker_pb2.SchedulerOutput, orders: DiskOrders) -> None:
     """Stores and deletions of a step."""
     if orders.stores:
         _write_blocks(message.disk.stores, orders.stores)
     message.disk.drops, message.disk.drops_all = b"".join(orders.drops), orders.drops_all
 
 
-def _write_blocks(message: scheduler_pb2.NamedBlocks, blocks: Sequence[NamedBlock]) -> None:
+def _write_blocks(message: to_worker_pb2.NamedBlocks, blocks: Sequence[NamedBlock]) -> None:
     message.groups = columns.pack([each.group for each in blocks], columns.U8)
     message.block_ids = columns.pack([each.block for each in blocks], columns.U32)
     message.hashes = b"".join(each.name for each in blocks)
 
 
-def take_disk_event(worker: Worker, event: scheduler_pb2.WorkerEvent) -> None:
+def take_disk_event(worker: Worker, event: from_worker_pb2.WorkerEvent) -> None:
     """Takes what a worker says of its disk tier. DivergenceError when it cannot be read."""
     try:
         if event.HasField("disk_news"):
@@ -56,7 +56,7 @@ def take_disk_event(worker: Worker, event: scheduler_pb2.WorkerEvent) -> None:
         raise DivergenceError(f"what it says of its disk cannot be read: {error}") from error
 
 
-def parse_disk_news(message: scheduler_pb2.DiskNews) -> DiskNews:
+def parse_disk_news(message: from_worker_pb2.DiskNews) -> DiskNews:
     """What a worker says of its disk tier. ValueError for a name that is cut short."""
     groups = [
         GroupNews(each.group, split_hashes(each.added), split_hashes(each.removed), each.block_ns / 1e3)

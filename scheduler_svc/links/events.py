@@ -8,13 +8,13 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.links.disk import DISK_EVENTS, take_disk_event
 from scheduler_svc.links.handoff_columns import parse_arrived
 from scheduler_svc.links.pull_columns import take_pull_ended
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 
 logger = logging.getLogger(__name__)
 _LEAVES = {False: "leaves", True: "has failed, and leaves"}
 
 
-def _take_import(core: Scheduler, worker_id: str, ended: scheduler_pb2.ImportEnded, now: float) -> None:
+def _take_import(core: Scheduler, worker_id: str, ended: from_worker_pb2.ImportEnded, now: float) -> None:
     """A request that the worker takes over is there, or never will be."""
     if ended.HasField("error"):
         logger.warning(
@@ -29,7 +29,7 @@ def _take_import(core: Scheduler, worker_id: str, ended: scheduler_pb2.ImportEnd
         core.handoffs.ended(worker_id, ended.slot, ended.transfer, parse_arrived(ended), now)
 
 
-def take_event(core: Scheduler, worker_id: str, event: scheduler_pb2.WorkerEvent, now: float) -> None:
+def take_event(core: Scheduler, worker_id: str, event: from_worker_pb2.WorkerEvent, now: float) -> None:
     """Tells the core of it. Raises DivergenceError."""
     kind = event.WhichOneof("event")
     if kind == "alive":

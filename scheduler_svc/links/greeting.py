@@ -10,7 +10,7 @@ from scheduler_svc.core.cluster.offer import OfferError, check_offer
 from scheduler_svc.core.recovery.snapshot import SnapshotError, check_slots, pieces_of
 from scheduler_svc.links import delta
 from signalbox.protocol.columns import BLOCK_ID_BYTES
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 
 
 class Greeting:
@@ -19,7 +19,7 @@ class Greeting:
 
     def __init__(
         self,
-        hello: scheduler_pb2.WorkerHello,
+        hello: from_worker_pb2.WorkerHello,
         wall_ms: int,
         max_bytes: int,
     ) -> None:
@@ -30,7 +30,7 @@ class Greeting:
         self.num_missing = hello.snapshot.num_parts
         """Parts that are still to come."""
         self._max_bytes = self._room = max_bytes
-        self._unread: list[scheduler_pb2.SlotSnapshot] = []
+        self._unread: list[from_worker_pb2.SlotSnapshot] = []
         self._keep(hello.snapshot.slots, hello.ByteSize())
         self.snapshot = delta.parse_snapshot(hello.snapshot) if hello.HasField("snapshot") else None
         self.is_small = True
@@ -41,14 +41,14 @@ class Greeting:
         """Nothing of it is missing."""
         return not self.num_missing
 
-    def add(self, part: scheduler_pb2.SnapshotPart) -> None:
+    def add(self, part: from_worker_pb2.SnapshotPart) -> None:
         """Takes the next part of the hello."""
         if self.snapshot is None or not self.num_missing:
             raise SnapshotError("a part of a snapshot comes behind the hello that has announced it")
         self.num_missing -= 1
         self._keep(part.slots, part.ByteSize())
 
-    def _keep(self, slots: Sequence[scheduler_pb2.SlotSnapshot], num_bytes: int) -> None:
+    def _keep(self, slots: Sequence[from_worker_pb2.SlotSnapshot], num_bytes: int) -> None:
         """Every part that is still to come has a slot of its own."""
         self._room -= num_bytes
         if self._room < 0:

@@ -11,10 +11,10 @@ from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.links.mask_account import mask_account
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_worker_pb2, generation_pb2, shared_pb2, to_worker_pb2
 
 
-def write_handoffs(step: scheduler_pb2.SchedulerOutput, orders: HandoffOrders) -> None:
+def write_handoffs(step: to_worker_pb2.SchedulerOutput, orders: HandoffOrders) -> None:
     """The orders of a step. An absent column stays unset."""
     message = step.handoffs
     if orders.import_starts:
@@ -33,7 +33,7 @@ def write_handoffs(step: scheduler_pb2.SchedulerOutput, orders: HandoffOrders) -
         columns.THAWED.write(message, orders.thawed)
 
 
-def _write_starts(message: scheduler_pb2.ImportStarts, starts: list[ImportStart]) -> None:
+def _write_starts(message: to_worker_pb2.ImportStarts, starts: list[ImportStart]) -> None:
     rows = [(start.slot, len(start.blocks), start.num_found) for start in starts]
     columns.IMPORT_STARTS.write(message, rows)
     message.block_ids = pack_blocks(np.concatenate([start.blocks for start in starts]))
@@ -43,13 +43,13 @@ def _write_starts(message: scheduler_pb2.ImportStarts, starts: list[ImportStart]
         group.block_ids = pack_blocks(np.concatenate([blocks for _, blocks in tables]))
 
 
-def build_import(handoff: Handoff) -> scheduler_pb2.NewRequestData:
+def build_import(handoff: Handoff) -> to_worker_pb2.NewRequestData:
     """A request that its worker is to take over: what it has of it comes from the source."""
     request, target = handoff.request, handoff.target
     source = handoff.source.info
-    return scheduler_pb2.NewRequestData(
+    return to_worker_pb2.NewRequestData(
         slot=handoff.target_slot,
-        ref=scheduler_pb2.RequestRef(request_id=request.key.request_id, attempt=request.attempt),
+        ref=shared_pb2.RequestRef(request_id=request.key.request_id, attempt=request.attempt),
         frontend_instance=request.key.frontend_instance,
         scheduler_meta=request.meta,
         traceparent=request.traceparent,
@@ -57,7 +57,7 @@ def build_import(handoff: Handoff) -> scheduler_pb2.NewRequestData:
         max_tokens=int(target.table.limit[handoff.target_slot]) - request.num_prompt_tokens,
         max_draft_tokens=int(target.table.drafts[handoff.target_slot]),
         kind=generation_pb2.REQUEST_KIND_GENERATE,
-        import_from=scheduler_pb2.ImportFrom(
+        import_from=to_worker_pb2.ImportFrom(
             transfer=handoff.transfer,
             key=handoff.key,
             source=build_worker(handoff.source_process),
@@ -68,17 +68,17 @@ def build_import(handoff: Handoff) -> scheduler_pb2.NewRequestData:
     )
 
 
-def build_worker(process: Process) -> scheduler_pb2.WorkerRef:
+def build_worker(process: Process) -> shared_pb2.WorkerRef:
     """The name of a worker process."""
-    return scheduler_pb2.WorkerRef(worker_id=process.worker_id, worker_instance=process.instance)
+    return shared_pb2.WorkerRef(worker_id=process.worker_id, worker_instance=process.instance)
 
 
-def parse_arrived(message: scheduler_pb2.ImportEnded) -> Arrived:
+def parse_arrived(message: from_worker_pb2.ImportEnded) -> Arrived:
     """What a target has of a request, all of which has come."""
     return Arrived(message.num_computed_tokens, message.num_output_tokens, message.sealed_hashes)
 
 
-def parse_other(message: scheduler_pb2.SlotSnapshot) -> Process | None:
+def parse_other(message: from_worker_pb2.SlotSnapshot) -> Process | None:
     """The worker at the other end of a slot's transfer; None: it has none."""
     if not message.transfer.other.worker_id:
         return None

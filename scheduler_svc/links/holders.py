@@ -7,12 +7,12 @@ from itertools import islice
 from scheduler_svc.core.cluster.unaccounted import Holders
 from scheduler_svc.core.state.requests.evidence import Process
 from signalbox.errors import InvalidRequestError
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2
 
 FIELD = "hello.holders"
 
 
-def parse_holders(hello: scheduler_pb2.FrontendHello) -> dict[str, Holders]:
+def parse_holders(hello: from_frontend_pb2.FrontendHello) -> dict[str, Holders]:
     """The processes that may have each request, by its id. A frontend that does not say of each means all of them by
     what it names; one that names none says nothing. Raises InvalidRequestError when the columns contradict each
     other."""

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from scheduler_svc.core.cluster.term import Term
 from scheduler_svc.core.state.requests.notices import Lost, Notice, OutputsLost, Placed
 from scheduler_svc.core.state.worker import Worker
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import shared_pb2, to_frontend_pb2
 
 
-def build_entry(worker: Worker, model: scheduler_pb2.ModelEntry) -> scheduler_pb2.WorkerEntry:
+def build_entry(worker: Worker, model: shared_pb2.ModelEntry) -> to_frontend_pb2.WorkerEntry:
     """A line of the directory."""
     info = worker.info
-    entry = scheduler_pb2.WorkerEntry(
+    entry = to_frontend_pb2.WorkerEntry(
         worker_id=info.worker_id, worker_instance=info.instance, address=info.address
     )
     entry.model.CopyFrom(model)
@@ -22,24 +22,24 @@ def build_entry(worker: Worker, model: scheduler_pb2.ModelEntry) -> scheduler_pb
 
 
 def build_directory(
-    workers: Iterable[tuple[Worker, scheduler_pb2.ModelEntry]], term: Term
-) -> scheduler_pb2.AttachFrontendResponse:
+    workers: Iterable[tuple[Worker, shared_pb2.ModelEntry]], term: Term
+) -> to_frontend_pb2.AttachFrontendResponse:
     """All that have a link, and who leads."""
     entries = [build_entry(worker, model) for worker, model in workers]
-    return scheduler_pb2.AttachFrontendResponse(
-        workers=scheduler_pb2.WorkerDirectory(workers=entries),
+    return to_frontend_pb2.AttachFrontendResponse(
+        workers=to_frontend_pb2.WorkerDirectory(workers=entries),
         scheduler_epoch=term.number,
         scheduler_instance=term.instance,
     )
 
 
-def build_notice(notice: Notice) -> scheduler_pb2.AttachFrontendResponse:
+def build_notice(notice: Notice) -> to_frontend_pb2.AttachFrontendResponse:
     """What a frontend has to know."""
-    message = scheduler_pb2.AttachFrontendResponse()
+    message = to_frontend_pb2.AttachFrontendResponse()
     if isinstance(notice, OutputsLost):
         message.outputs_lost.add(worker_id=notice.worker_id, worker_instance=notice.worker_instance)
         return message
-    ref = scheduler_pb2.RequestRef(request_id=notice.key.request_id, attempt=notice.attempt)
+    ref = shared_pb2.RequestRef(request_id=notice.key.request_id, attempt=notice.attempt)
     if isinstance(notice, Placed):
         message.placed.add(
             ref=ref,

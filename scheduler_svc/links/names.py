@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from scheduler_svc.core.state.requests.evidence import Process
 from signalbox.errors import DuplicateWorkerError, InvalidRequestError
 from signalbox.links import versions
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ def check_name(field: str, name: str) -> None:
         )
 
 
-def check_worker_names(hello: scheduler_pb2.WorkerHello) -> None:
+def check_worker_names(hello: from_worker_pb2.WorkerHello) -> None:
     """Raises InvalidRequestError when the worker cannot be called what it says."""
     check_name("hello.worker_id", hello.worker_id)
     check_name("hello.worker_instance", hello.worker_instance)
@@ -41,7 +41,7 @@ def check_worker_names(hello: scheduler_pb2.WorkerHello) -> None:
             check_name(f"hello.model.identity.{field}", part)
 
 
-def check_frontend(hello: scheduler_pb2.FrontendHello) -> None:
+def check_frontend(hello: from_frontend_pb2.FrontendHello) -> None:
     """Raises InvalidRequestError when we and a frontend do not understand each other."""
     try:
         versions.check_versions(hello.protocol, f"frontend {hello.frontend_instance}", "this scheduler")
@@ -50,7 +50,7 @@ def check_frontend(hello: scheduler_pb2.FrontendHello) -> None:
         raise
 
 
-def check_distinct(hello: scheduler_pb2.WorkerHello, holder: str | None, known: Iterable[Process]) -> None:
+def check_distinct(hello: from_worker_pb2.WorkerHello, holder: str | None, known: Iterable[Process]) -> None:
     """Raises DuplicateWorkerError where a name is another's (H5). holder: instance of the process that lives under the
     worker's id; None: none does. known: processes of all workers."""
     if holder not in (None, hello.worker_instance):

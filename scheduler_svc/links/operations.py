@@ -11,7 +11,7 @@ from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.core.state.requests.request import Request, RequestKey
 from scheduler_svc.links import delta
 from signalbox.protocol.enums import WorkerReach
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 def operate(
     core: Scheduler,
     frontend: str,
-    operation: scheduler_pb2.FrontendOperation,
+    operation: from_frontend_pb2.FrontendOperation,
     now: float,
     wall_ms: int,
 ) -> Request | None:
@@ -51,7 +51,7 @@ def operate(
     return None
 
 
-def _reach(core: Scheduler, frontend: str, message: scheduler_pb2.WorkerReach, now: float) -> None:
+def _reach(core: Scheduler, frontend: str, message: from_frontend_pb2.WorkerReach, now: float) -> None:
     if message.state not in {reach.value for reach in WorkerReach}:
         return
     process = Process(message.worker.worker_id, message.worker.worker_instance)

@@ -13,12 +13,12 @@ from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.links.handoff_columns import build_worker
 from signalbox.protocol import columns
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2, to_worker_pb2
 
 logger = logging.getLogger(__name__)
 
 
-def write_pulls(message: scheduler_pb2.SchedulerOutput, orders: PullOrders) -> None:
+def write_pulls(message: to_worker_pb2.SchedulerOutput, orders: PullOrders) -> None:
     """What a step tells a source: pulls that begin and end there."""
     for pull in orders.exports:
         export = message.pulls.exports.add(
@@ -28,7 +28,7 @@ def write_pulls(message: scheduler_pb2.SchedulerOutput, orders: PullOrders) -> N
     message.pulls.ended_exports = columns.pack(orders.ended, columns.U64)
 
 
-def write_pull(message: scheduler_pb2.SchedulerOutput, fetch: Fence) -> None:
+def write_pull(message: to_worker_pb2.SchedulerOutput, fetch: Fence) -> None:
     """The pull that a step begins at its target."""
     pull: Pull = fetch.pull
     begun = message.pulls.pull
@@ -44,7 +44,9 @@ def _pack(blocks: Sequence[Blocks]) -> tuple[bytes, bytes]:
     return columns.pack(groups, columns.U8), columns.pack(ids, columns.U32)
 
 
-def take_pull_ended(desk: PullDesk, worker: Worker, ended: scheduler_pb2.BlockPullEnded, now: float) -> None:
+def take_pull_ended(
+    desk: PullDesk, worker: Worker, ended: from_worker_pb2.BlockPullEnded, now: float
+) -> None:
     """A target says that a pull has ended. DivergenceError when it cannot be read."""
     failure = ""
     if ended.HasField("error"):

@@ -15,7 +15,7 @@ from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError, SignalboxError, code_of
 from signalbox.links.outbox import Outbox, OutboxFullError
 from signalbox.links.versions import check_versions
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_worker_pb2, generation_pb2, scheduler_pb2, to_worker_pb2
 
 logger = logging.getLogger(__name__)
 MAX_WINDOW_US = 100_000
@@ -80,7 +80,7 @@ class RelayLink:
             return  # it was under way when we closed the link
         self._newest = max(self._newest, number)
         try:
-            message = scheduler_pb2.AttachWorkerRequest.FromString(raw)
+            message = from_worker_pb2.AttachWorkerRequest.FromString(raw)
             if session is None:
                 self._open(number, message)
             elif not session.take(message):
@@ -90,8 +90,8 @@ class RelayLink:
         except DecodeError as error:
             self._close(number, InvalidRequestError(str(error), field="entries.message"))
 
-    def _open(self, number: int, first: scheduler_pb2.AttachWorkerRequest) -> None:
-        def send(message: scheduler_pb2.AttachWorkerResponse) -> None:
+    def _open(self, number: int, first: from_worker_pb2.AttachWorkerRequest) -> None:
+        def send(message: to_worker_pb2.AttachWorkerResponse) -> None:
             self.outbox.put(scheduler_pb2.RelayedResponse(link=number, message=message.SerializeToString()))
 
         session = WorkerSession(self._loop, first, send, lambda: self._close_open(number))

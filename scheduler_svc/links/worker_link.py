@@ -19,7 +19,7 @@ from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InternalError, InvalidRequestError, SignalboxError
 from signalbox.links.outbox import OutboxFullError
 from signalbox.links.versions import check_versions
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 
 logger = logging.getLogger(__name__)
 SNAPSHOT_FIELD = "hello.snapshot"
@@ -38,7 +38,7 @@ class WorkerSession:
     def __init__(
         self,
         loop: StepLoop,
-        first: scheduler_pb2.AttachWorkerRequest,
+        first: from_worker_pb2.AttachWorkerRequest,
         send: Send,
         close: Callable[[], None] = close_nothing,
     ) -> None:
@@ -51,7 +51,7 @@ class WorkerSession:
         self._worker_id, self._instance = first.hello.worker_id, first.hello.worker_instance
         self._link: WorkerLink | None = None
         """None until the worker is taken in."""
-        self._early: list[scheduler_pb2.AttachWorkerRequest] = []
+        self._early: list[from_worker_pb2.AttachWorkerRequest] = []
         """What came with the hello, or before the worker was taken in."""
         self._early_room = MAX_EARLY_BYTES
         self.is_closed = False
@@ -73,7 +73,7 @@ class WorkerSession:
             self.end()
             raise
 
-    def take(self, message: scheduler_pb2.AttachWorkerRequest) -> bool:
+    def take(self, message: from_worker_pb2.AttachWorkerRequest) -> bool:
         """Takes reports and events. False: the link is to be closed, and the worker says hello again with its
         snapshot. Raises what the constructor raises, as long as the hello is not whole."""
         if self._link is None:
@@ -105,7 +105,7 @@ class WorkerSession:
 
     # -- hello --
 
-    def _gather(self, message: scheduler_pb2.AttachWorkerRequest) -> None:
+    def _gather(self, message: from_worker_pb2.AttachWorkerRequest) -> None:
         """Takes the next part of the hello, and has the worker taken in when that was the last. What comes behind waits
         until it is."""
         if message.HasField("snapshot_part"):
@@ -119,7 +119,7 @@ class WorkerSession:
             self._is_queued = True
             self._loop.arrivals.put(self._be_taken_in(), self._refuse)
 
-    def _keep(self, early: scheduler_pb2.AttachWorkerRequest) -> None:
+    def _keep(self, early: from_worker_pb2.AttachWorkerRequest) -> None:
         num_items = len(early.outputs) + len(early.events)
         size = early.ByteSize() - early.hello.ByteSize() - early.snapshot_part.ByteSize()
         self._early_room -= size + num_items * ITEM_BYTES
@@ -142,7 +142,7 @@ class WorkerSession:
         if self._link is not None and not all(self.take(message) for message in early):
             self._on_close()
 
-    def _check_versions(self, hello: scheduler_pb2.WorkerHello) -> None:
+    def _check_versions(self, hello: from_worker_pb2.WorkerHello) -> None:
         """Raises InvalidRequestError when we do not understand each other: what else it says may mean another thing."""
         try:
             check_versions(hello.protocol, f"worker {self._worker_id!r}", "this scheduler")

@@ -26,7 +26,7 @@ from signalbox.links.leader import leader_search
 from signalbox.links.readable import EOF, read_message
 from signalbox.links.rpc_errors import error_of
 from signalbox.protocol.enums import WorkerRole
-from signalbox.v1 import admin_pb2, admin_pb2_grpc, scheduler_pb2
+from signalbox.v1 import admin_pb2, admin_pb2_grpc, shared_pb2
 
 T = TypeVar("T")
 SILENT_S = 10.0
@@ -39,7 +39,7 @@ _HEALTHS = {
 }
 _KINDS = {
     number: name.removeprefix("BLOCK_GROUP_KIND_").lower()
-    for name, number in scheduler_pb2.BlockGroupKind.items()
+    for name, number in shared_pb2.BlockGroupKind.items()
 }
 _PHASES = {number: name.removeprefix("BOARD_PHASE_").lower() for name, number in admin_pb2.BoardPhase.items()}
 
@@ -119,7 +119,7 @@ def read_disk(worker: admin_pb2.BoardWorker | admin_pb2.WorkerStatus) -> Disk | 
     return _values(Disk, worker.disk) if worker.HasField("disk") else None
 
 
-def role_of(value: scheduler_pb2.WorkerRole) -> str:
+def role_of(value: shared_pb2.WorkerRole) -> str:
     """A word; one that nobody has said, or of another version, is both."""
     return WorkerRole(value).name.lower() if int(value) in set(WorkerRole) else "both"
 

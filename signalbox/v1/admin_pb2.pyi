@@ -1,4 +1,4 @@
-from signalbox.v1 import scheduler_pb2 as _scheduler_pb2
+from signalbox.v1 import shared_pb2 as _shared_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -181,10 +181,10 @@ class WorkerStatus(_message.Message):
     groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
     checkpoints: CheckpointStatus
     num_requests: int
-    role: _scheduler_pb2.WorkerRole
+    role: _shared_pb2.WorkerRole
     disk: DiskStatus
     num_ranks: int
-    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., draining: bool = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., worker_instance: _Optional[str] = ..., num_lent_blocks: _Optional[int] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., num_requests: _Optional[int] = ..., role: _Optional[_Union[_scheduler_pb2.WorkerRole, str]] = ..., disk: _Optional[_Union[DiskStatus, _Mapping]] = ..., num_ranks: _Optional[int] = ...) -> None: ...
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., draining: bool = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., worker_instance: _Optional[str] = ..., num_lent_blocks: _Optional[int] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., num_requests: _Optional[int] = ..., role: _Optional[_Union[_shared_pb2.WorkerRole, str]] = ..., disk: _Optional[_Union[DiskStatus, _Mapping]] = ..., num_ranks: _Optional[int] = ...) -> None: ...
 
 class GroupStatus(_message.Message):
     __slots__ = ("kind", "reach", "num_blocks", "num_free_blocks", "num_cached_blocks", "num_host_blocks", "num_used_host_blocks")
@@ -195,14 +195,14 @@ class GroupStatus(_message.Message):
     NUM_CACHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_USED_HOST_BLOCKS_FIELD_NUMBER: _ClassVar[int]
-    kind: _scheduler_pb2.BlockGroupKind
+    kind: _shared_pb2.BlockGroupKind
     reach: int
     num_blocks: int
     num_free_blocks: int
     num_cached_blocks: int
     num_host_blocks: int
     num_used_host_blocks: int
-    def __init__(self, kind: _Optional[_Union[_scheduler_pb2.BlockGroupKind, str]] = ..., reach: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., num_used_host_blocks: _Optional[int] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[_shared_pb2.BlockGroupKind, str]] = ..., reach: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., num_used_host_blocks: _Optional[int] = ...) -> None: ...
 
 class DiskStatus(_message.Message):
     __slots__ = ("num_blocks", "is_off", "num_hit_tokens", "num_loaded_blocks", "num_lost_blocks", "num_stored_blocks")
@@ -279,7 +279,7 @@ class RequestExplanation(_message.Message):
     NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NUM_PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
     NUM_DISPLACEMENTS_FIELD_NUMBER: _ClassVar[int]
-    ref: _scheduler_pb2.RequestRef
+    ref: _shared_pb2.RequestRef
     frontend_instance: str
     model: str
     tenant: str
@@ -302,7 +302,7 @@ class RequestExplanation(_message.Message):
     num_blocks: int
     num_preemptions: int
     num_displacements: int
-    def __init__(self, ref: _Optional[_Union[_scheduler_pb2.RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., priority: _Optional[int] = ..., status: _Optional[_Union[RequestStatus, str]] = ..., reason: _Optional[_Union[WaitReason, str]] = ..., sentence: _Optional[str] = ..., age_ms: _Optional[int] = ..., waiting_ms: _Optional[int] = ..., num_ahead: _Optional[int] = ..., more_ahead: bool = ..., ahead: _Optional[_Iterable[_Union[WaitingGroup, _Mapping]]] = ..., turns: _Optional[_Iterable[_Union[WaitingGroup, _Mapping]]] = ..., num_prompt_tokens: _Optional[int] = ..., worker_id: _Optional[str] = ..., num_cached_tokens: _Optional[int] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., max_output_tokens: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_displacements: _Optional[int] = ...) -> None: ...
+    def __init__(self, ref: _Optional[_Union[_shared_pb2.RequestRef, _Mapping]] = ..., frontend_instance: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., priority: _Optional[int] = ..., status: _Optional[_Union[RequestStatus, str]] = ..., reason: _Optional[_Union[WaitReason, str]] = ..., sentence: _Optional[str] = ..., age_ms: _Optional[int] = ..., waiting_ms: _Optional[int] = ..., num_ahead: _Optional[int] = ..., more_ahead: bool = ..., ahead: _Optional[_Iterable[_Union[WaitingGroup, _Mapping]]] = ..., turns: _Optional[_Iterable[_Union[WaitingGroup, _Mapping]]] = ..., num_prompt_tokens: _Optional[int] = ..., worker_id: _Optional[str] = ..., num_cached_tokens: _Optional[int] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., max_output_tokens: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_displacements: _Optional[int] = ...) -> None: ...
 
 class WaitingGroup(_message.Message):
     __slots__ = ("priority", "tenant", "num_requests")
@@ -343,8 +343,8 @@ class SetWorkerRoleRequest(_message.Message):
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
-    role: _scheduler_pb2.WorkerRole
-    def __init__(self, worker_id: _Optional[str] = ..., role: _Optional[_Union[_scheduler_pb2.WorkerRole, str]] = ...) -> None: ...
+    role: _shared_pb2.WorkerRole
+    def __init__(self, worker_id: _Optional[str] = ..., role: _Optional[_Union[_shared_pb2.WorkerRole, str]] = ...) -> None: ...
 
 class SetWorkerRoleResponse(_message.Message):
     __slots__ = ()
@@ -505,10 +505,10 @@ class BoardWorker(_message.Message):
     num_unheard_by: int
     groups: _containers.RepeatedCompositeFieldContainer[GroupStatus]
     checkpoints: CheckpointStatus
-    role: _scheduler_pb2.WorkerRole
+    role: _shared_pb2.WorkerRole
     disk: DiskStatus
     num_ranks: int
-    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., draining: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., num_used_host_blocks: _Optional[int] = ..., cells: _Optional[bytes] = ..., blocks_per_cell: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., step_us: _Optional[int] = ..., model_us: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., role: _Optional[_Union[_scheduler_pb2.WorkerRole, str]] = ..., disk: _Optional[_Union[DiskStatus, _Mapping]] = ..., num_ranks: _Optional[int] = ...) -> None: ...
+    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., attached: bool = ..., draining: bool = ..., num_running: _Optional[int] = ..., num_preempted: _Optional[int] = ..., num_inflight_steps: _Optional[int] = ..., num_blocks: _Optional[int] = ..., num_free_blocks: _Optional[int] = ..., num_cached_blocks: _Optional[int] = ..., num_host_blocks: _Optional[int] = ..., num_used_host_blocks: _Optional[int] = ..., cells: _Optional[bytes] = ..., blocks_per_cell: _Optional[int] = ..., num_steps: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., num_prefill_tokens: _Optional[int] = ..., num_prefix_query_tokens: _Optional[int] = ..., num_prefix_hit_tokens: _Optional[int] = ..., step_us: _Optional[int] = ..., model_us: _Optional[int] = ..., health: _Optional[_Union[WorkerHealth, str]] = ..., num_unheard_by: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., role: _Optional[_Union[_shared_pb2.WorkerRole, str]] = ..., disk: _Optional[_Union[DiskStatus, _Mapping]] = ..., num_ranks: _Optional[int] = ...) -> None: ...
 
 class BoardRequest(_message.Message):
     __slots__ = ("request_id", "worker_id", "slot", "phase", "priority", "tenant", "num_prompt_tokens", "num_computed_tokens", "num_output_tokens", "max_output_tokens", "num_cached_tokens", "num_blocks", "num_preemptions", "age_ms")

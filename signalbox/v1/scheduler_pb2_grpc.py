@@ -3,7 +3,11 @@
 import grpc
 import warnings
 
+from signalbox.v1 import from_frontend_pb2 as signalbox_dot_v1_dot_from__frontend__pb2
+from signalbox.v1 import from_worker_pb2 as signalbox_dot_v1_dot_from__worker__pb2
 from signalbox.v1 import scheduler_pb2 as signalbox_dot_v1_dot_scheduler__pb2
+from signalbox.v1 import to_frontend_pb2 as signalbox_dot_v1_dot_to__frontend__pb2
+from signalbox.v1 import to_worker_pb2 as signalbox_dot_v1_dot_to__worker__pb2
 
 GRPC_GENERATED_VERSION = '1.74.0'
 GRPC_VERSION = grpc.__version__
@@ -36,13 +40,13 @@ class SchedulerServiceStub(object):
         """
         self.AttachFrontend = channel.stream_stream(
                 '/signalbox.v1.SchedulerService/AttachFrontend',
-                request_serializer=signalbox_dot_v1_dot_scheduler__pb2.AttachFrontendRequest.SerializeToString,
-                response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.AttachFrontendResponse.FromString,
+                request_serializer=signalbox_dot_v1_dot_from__frontend__pb2.AttachFrontendRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_to__frontend__pb2.AttachFrontendResponse.FromString,
                 _registered_method=True)
         self.AttachWorker = channel.stream_stream(
                 '/signalbox.v1.SchedulerService/AttachWorker',
-                request_serializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkerRequest.SerializeToString,
-                response_deserializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkerResponse.FromString,
+                request_serializer=signalbox_dot_v1_dot_from__worker__pb2.AttachWorkerRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_to__worker__pb2.AttachWorkerResponse.FromString,
                 _registered_method=True)
         self.AttachWorkers = channel.stream_stream(
                 '/signalbox.v1.SchedulerService/AttachWorkers',
@@ -105,13 +109,13 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'AttachFrontend': grpc.stream_stream_rpc_method_handler(
                     servicer.AttachFrontend,
-                    request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.AttachFrontendRequest.FromString,
-                    response_serializer=signalbox_dot_v1_dot_scheduler__pb2.AttachFrontendResponse.SerializeToString,
+                    request_deserializer=signalbox_dot_v1_dot_from__frontend__pb2.AttachFrontendRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_to__frontend__pb2.AttachFrontendResponse.SerializeToString,
             ),
             'AttachWorker': grpc.stream_stream_rpc_method_handler(
                     servicer.AttachWorker,
-                    request_deserializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkerRequest.FromString,
-                    response_serializer=signalbox_dot_v1_dot_scheduler__pb2.AttachWorkerResponse.SerializeToString,
+                    request_deserializer=signalbox_dot_v1_dot_from__worker__pb2.AttachWorkerRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_to__worker__pb2.AttachWorkerResponse.SerializeToString,
             ),
             'AttachWorkers': grpc.stream_stream_rpc_method_handler(
                     servicer.AttachWorkers,
@@ -154,8 +158,8 @@ class SchedulerService(object):
             request_iterator,
             target,
             '/signalbox.v1.SchedulerService/AttachFrontend',
-            signalbox_dot_v1_dot_scheduler__pb2.AttachFrontendRequest.SerializeToString,
-            signalbox_dot_v1_dot_scheduler__pb2.AttachFrontendResponse.FromString,
+            signalbox_dot_v1_dot_from__frontend__pb2.AttachFrontendRequest.SerializeToString,
+            signalbox_dot_v1_dot_to__frontend__pb2.AttachFrontendResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -181,8 +185,8 @@ class SchedulerService(object):
             request_iterator,
             target,
             '/signalbox.v1.SchedulerService/AttachWorker',
-            signalbox_dot_v1_dot_scheduler__pb2.AttachWorkerRequest.SerializeToString,
-            signalbox_dot_v1_dot_scheduler__pb2.AttachWorkerResponse.FromString,
+            signalbox_dot_v1_dot_from__worker__pb2.AttachWorkerRequest.SerializeToString,
+            signalbox_dot_v1_dot_to__worker__pb2.AttachWorkerResponse.FromString,
             options,
             channel_credentials,
             insecure,

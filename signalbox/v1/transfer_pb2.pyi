@@ -1,5 +1,5 @@
 from signalbox.v1 import generation_pb2 as _generation_pb2
-from signalbox.v1 import scheduler_pb2 as _scheduler_pb2
+from signalbox.v1 import shared_pb2 as _shared_pb2
 from signalbox.v1 import transfer_offer_pb2 as _transfer_offer_pb2
 from signalbox.v1 import worker_pb2 as _worker_pb2
 from google.protobuf.internal import containers as _containers
@@ -41,12 +41,12 @@ class PullHello(_message.Message):
     BEATS_FIELD_NUMBER: _ClassVar[int]
     transfer: int
     key: bytes
-    target: _scheduler_pb2.WorkerRef
+    target: _shared_pb2.WorkerRef
     protocol: _generation_pb2.ProtocolVersions
     num_found: int
     is_export: bool
     beats: bool
-    def __init__(self, transfer: _Optional[int] = ..., key: _Optional[bytes] = ..., target: _Optional[_Union[_scheduler_pb2.WorkerRef, _Mapping]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., num_found: _Optional[int] = ..., is_export: bool = ..., beats: bool = ...) -> None: ...
+    def __init__(self, transfer: _Optional[int] = ..., key: _Optional[bytes] = ..., target: _Optional[_Union[_shared_pb2.WorkerRef, _Mapping]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., num_found: _Optional[int] = ..., is_export: bool = ..., beats: bool = ...) -> None: ...
 
 class PullResponse(_message.Message):
     __slots__ = ("head", "blocks", "tail", "error", "state")
@@ -69,12 +69,12 @@ class PullHead(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     OFFER_FIELD_NUMBER: _ClassVar[int]
-    source: _scheduler_pb2.WorkerRef
+    source: _shared_pb2.WorkerRef
     payload: bytes
     token_ids: bytes
     num_prompt_tokens: int
     offer: _transfer_offer_pb2.TransferOffer
-    def __init__(self, source: _Optional[_Union[_scheduler_pb2.WorkerRef, _Mapping]] = ..., payload: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., num_prompt_tokens: _Optional[int] = ..., offer: _Optional[_Union[_transfer_offer_pb2.TransferOffer, _Mapping]] = ...) -> None: ...
+    def __init__(self, source: _Optional[_Union[_shared_pb2.WorkerRef, _Mapping]] = ..., payload: _Optional[bytes] = ..., token_ids: _Optional[bytes] = ..., num_prompt_tokens: _Optional[int] = ..., offer: _Optional[_Union[_transfer_offer_pb2.TransferOffer, _Mapping]] = ...) -> None: ...
 
 class BlocksReady(_message.Message):
     __slots__ = ("number", "group", "first", "block_ids", "content", "num_left")

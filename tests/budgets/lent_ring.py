@@ -18,7 +18,7 @@ from scheduler_svc.links.budget_desk import BudgetDesk
 from scheduler_svc.links.directory import FrontendLink
 from signalbox.api_keys import make_key
 from signalbox.errors import ResourceExhaustedError, UnavailableError
-from signalbox.v1 import scheduler_pb2 as scheduler
+from signalbox.v1 import from_frontend_pb2, to_frontend_pb2
 
 KEY_ID = "0badcafe"
 HOLD_S = 10.0
@@ -143,7 +143,7 @@ class LentFrontend:
         if link is not self.link:
             return
         del link.pending  # type: ignore[attr-defined]
-        message = scheduler.AttachFrontendRequest(
+        message = from_frontend_pb2.AttachFrontendRequest(
             budgets=[make_report(name, report) for name, report in self.lender.take_reports()]
         )
         wire, desk = message.SerializeToString(), self.ring.desk
@@ -152,7 +152,7 @@ class LentFrontend:
     def _arrive(self, link: FrontendLink, desk: BudgetDesk, wire: bytes) -> None:
         """A message that was sent reaches the scheduler, even if the frontend has gone meanwhile."""
         if desk is self.ring.desk:
-            desk.take(link, scheduler.AttachFrontendRequest.FromString(wire).budgets)
+            desk.take(link, from_frontend_pb2.AttachFrontendRequest.FromString(wire).budgets)
             desk.ledger.check_integrity()
             self._deliver_down(link)
 
@@ -168,7 +168,7 @@ class LentFrontend:
         if link is not self.link:
             return
         for wire in wires:
-            message: Any = scheduler.AttachFrontendResponse.FromString(wire)
+            message: Any = to_frontend_pb2.AttachFrontendResponse.FromString(wire)
             if is_first:
                 self.lender.begin(lends=message.lends_budgets)
                 self.on_linked()

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from signalbox.v1 import scheduler_pb2, worker_pb2
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2, scheduler_pb2, worker_pb2
 from tests.contract.odd_messages import OddMessages
 from tests.scheduler_svc.attached import make_hello
 
@@ -64,7 +64,7 @@ def _name(odd: OddMessages) -> str:
     return f"{EVIL}-{odd.rng.randrange(10**9)}"
 
 
-def _hello(odd: OddMessages) -> scheduler_pb2.AttachWorkerRequest:
+def _hello(odd: OddMessages) -> from_worker_pb2.AttachWorkerRequest:
     message = make_hello(_name(odd))
     message.hello.model.model = EVIL
     kind = odd.rng.random()
@@ -75,16 +75,18 @@ def _hello(odd: OddMessages) -> scheduler_pb2.AttachWorkerRequest:
     return message
 
 
-def _hold(snapshot: scheduler_pb2.WorkerSnapshot, odd: OddMessages) -> None:
+def _hold(snapshot: from_worker_pb2.WorkerSnapshot, odd: OddMessages) -> None:
     """Requests that a worker could have; now and then something about them is odd."""
     snapshot.scheduler_epoch, snapshot.last_step_id = 1, 5
     for slot in range(odd.rng.randrange(1, 4)):
-        entry = snapshot.slots.add(slot=slot, frontend_instance=EVIL, status=scheduler_pb2.SLOT_STATUS_DECODE)
+        entry = snapshot.slots.add(
+            slot=slot, frontend_instance=EVIL, status=from_worker_pb2.SLOT_STATUS_DECODE
+        )
         entry.ref.request_id, entry.ref.attempt = f"held-{slot}", slot + 1
         entry.num_computed_tokens, entry.num_output_tokens, entry.prefill_target = 7, 2, 6
         blocks = (2 * slot + 1, 2 * slot + 2)
         entry.block_ids = b"".join(block.to_bytes(4, "little") for block in blocks)
-        meta = scheduler_pb2.RequestMeta(model=EVIL, num_prompt_tokens=6, max_tokens=8, hash_block_size=4)
+        meta = from_frontend_pb2.RequestMeta(model=EVIL, num_prompt_tokens=6, max_tokens=8, hash_block_size=4)
         entry.scheduler_meta = (odd.damage(meta) if odd.rng.random() < 0.3 else meta).SerializeToString()
     if odd.rng.random() < 0.4:
         odd.damage(snapshot)
@@ -95,7 +97,7 @@ async def worker(channel: grpc.aio.Channel, odd: OddMessages) -> int:
     hello = _hello(odd)
     if odd.rng.random() < 0.4:
         odd.damage(hello)
-    rest = [odd.make(scheduler_pb2.AttachWorkerRequest()) for _ in range(4)]
+    rest = [odd.make(from_worker_pb2.AttachWorkerRequest()) for _ in range(4)]
     for message in rest:
         if odd.rng.random() < 0.8:
             message.ClearField("hello")  # type: ignore[arg-type]
@@ -112,7 +114,7 @@ async def relay(channel: grpc.aio.Channel, odd: OddMessages) -> int:
             inner = (
                 odd.damage(_hello(odd))
                 if odd.rng.random() < 0.5
-                else odd.make(scheduler_pb2.AttachWorkerRequest())
+                else odd.make(from_worker_pb2.AttachWorkerRequest())
             )
             message.entries.add(link=link, message=odd.bytes_of(inner))
         messages.append(odd.damage(message) if odd.rng.random() < 0.3 else message)
@@ -121,11 +123,13 @@ async def relay(channel: grpc.aio.Channel, odd: OddMessages) -> int:
 
 async def frontend(channel: grpc.aio.Channel, odd: OddMessages) -> int:
     """Towards a scheduler: requests that nobody asked for, and orders about them."""
-    hello = scheduler_pb2.AttachFrontendRequest(hello=scheduler_pb2.FrontendHello(frontend_instance=EVIL))
+    hello = from_frontend_pb2.AttachFrontendRequest(
+        hello=from_frontend_pb2.FrontendHello(frontend_instance=EVIL)
+    )
     messages: list[Message] = [odd.damage(hello) if odd.rng.random() < 0.5 else hello]
     for _ in range(5):
-        message = odd.make(scheduler_pb2.AttachFrontendRequest())
-        assert isinstance(message, scheduler_pb2.AttachFrontendRequest)
+        message = odd.make(from_frontend_pb2.AttachFrontendRequest())
+        assert isinstance(message, from_frontend_pb2.AttachFrontendRequest)
         message.ClearField("hello")
         messages.append(message)
     return await talk(channel, SCHEDULER + "AttachFrontend", [odd.bytes_of(each) for each in messages])

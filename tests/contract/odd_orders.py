@@ -6,15 +6,11 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from signalbox.v1 import scheduler_pb2
-from signalbox.v1.scheduler_pb2 import (
-    AttachFrontendResponse,
-    AttachWorkerResponse,
-    AttachWorkersResponse,
-    BlockLoan,
-    NewRequestData,
-    RequestRef,
-)
+from signalbox.v1 import scheduler_pb2, shared_pb2, to_frontend_pb2, to_worker_pb2
+from signalbox.v1.scheduler_pb2 import AttachWorkersResponse
+from signalbox.v1.shared_pb2 import RequestRef
+from signalbox.v1.to_frontend_pb2 import AttachFrontendResponse
+from signalbox.v1.to_worker_pb2 import AttachWorkerResponse, BlockLoan, NewRequestData
 
 NO_MESSAGE = b"\xff\xff\xff"
 HIGHEST = 2**64 - 1
@@ -31,21 +27,21 @@ def u32(*values: int) -> bytes:
 def step(term: int, number: int, **fields: Any) -> AttachWorkerResponse:
     """In its turn, unless the fields say otherwise."""
     values = {"step_id": number, "scheduler_epoch": term} | fields
-    return AttachWorkerResponse(steps=[scheduler_pb2.SchedulerOutput(**values)])
+    return AttachWorkerResponse(steps=[to_worker_pb2.SchedulerOutput(**values)])
 
 
 def cached(**fields: bytes) -> dict[str, Any]:
-    return {"scheduled_cached_reqs": scheduler_pb2.CachedRequestData(**fields)}
+    return {"scheduled_cached_reqs": to_worker_pb2.CachedRequestData(**fields)}
 
 
 def starts(*slots: int, counts: bytes, blocks: bytes, at: bytes, lengths: bytes) -> dict[str, Any]:
     fields = {"block_counts": counts, "block_ids": blocks}
     fields |= {"num_computed_tokens": at, "num_scheduled_tokens": lengths}
-    return {"scheduled_new_reqs": scheduler_pb2.ScheduledNewReqs(slots=u16(*slots), **fields)}
+    return {"scheduled_new_reqs": to_worker_pb2.ScheduledNewReqs(slots=u16(*slots), **fields)}
 
 
-def copies(source: int, target: int, fence: int = 0) -> scheduler_pb2.BlockCopies:
-    return scheduler_pb2.BlockCopies(source_block_ids=u32(source), target_block_ids=u32(target), fence=fence)
+def copies(source: int, target: int, fence: int = 0) -> to_worker_pb2.BlockCopies:
+    return to_worker_pb2.BlockCopies(source_block_ids=u32(source), target_block_ids=u32(target), fence=fence)
 
 
 def request(**fields: Any) -> AttachWorkerResponse:
@@ -116,9 +112,9 @@ TO_WORKERS: dict[str, Callable[[int, int], AttachWorkerResponse]] = {
 ODD_ADDRESSES = ("", "127.0.0.1:1", "host:99999", "unix:///nowhere", "\x00", "w" * 70_000, "dns:///", "é\n")
 
 
-def odd_directory(directory: scheduler_pb2.WorkerDirectory, own: str) -> scheduler_pb2.WorkerDirectory:
+def odd_directory(directory: to_frontend_pb2.WorkerDirectory, own: str) -> to_frontend_pb2.WorkerDirectory:
     """The true entries, and others that point nowhere, or at the frontend itself (`own`)."""
-    odd = scheduler_pb2.WorkerDirectory()
+    odd = to_frontend_pb2.WorkerDirectory()
     odd.CopyFrom(directory)
     for number, address in enumerate((own, *ODD_ADDRESSES)):
         odd.workers.add(
@@ -129,15 +125,15 @@ def odd_directory(directory: scheduler_pb2.WorkerDirectory, own: str) -> schedul
 
 
 TO_FRONTENDS: dict[str, AttachFrontendResponse] = {
-    "a loss of nobody": AttachFrontendResponse(lost=[scheduler_pb2.RequestLost()]),
+    "a loss of nobody": AttachFrontendResponse(lost=[to_frontend_pb2.RequestLost()]),
     "a cause that is none": AttachFrontendResponse(
-        lost=[scheduler_pb2.RequestLost(ref=RequestRef(attempt=number), cause=99) for number in range(1, 9)]  # type: ignore[arg-type]
+        lost=[to_frontend_pb2.RequestLost(ref=RequestRef(attempt=number), cause=99) for number in range(1, 9)]  # type: ignore[arg-type]
     ),
-    "a refusal of nobody": AttachFrontendResponse(rejected=[scheduler_pb2.RequestRejected()]),
-    "outputs lost nowhere": AttachFrontendResponse(outputs_lost=[scheduler_pb2.WorkerRef(worker_id="x")]),
+    "a refusal of nobody": AttachFrontendResponse(rejected=[to_frontend_pb2.RequestRejected()]),
+    "outputs lost nowhere": AttachFrontendResponse(outputs_lost=[shared_pb2.WorkerRef(worker_id="x")]),
     "placements nowhere": AttachFrontendResponse(
         placed=[
-            scheduler_pb2.RequestPlaced(
+            to_frontend_pb2.RequestPlaced(
                 ref=RequestRef(attempt=number), worker_id="nowhere", num_cached_tokens=2**32 - 1
             )
             for number in range(1, 400)

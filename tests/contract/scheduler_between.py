@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import to_worker_pb2
 
 SERVICE = "signalbox.v1.SchedulerService"
 STREAMS = ("AttachWorker", "AttachWorkers", "AttachFrontend")
@@ -90,7 +90,7 @@ class SchedulerBetween:
 
 def greeted_term(message: bytes) -> tuple[int, int]:
     """Term and id of the last step that a message to a worker names; 0: none."""
-    said = scheduler_pb2.AttachWorkerResponse.FromString(message)
+    said = to_worker_pb2.AttachWorkerResponse.FromString(message)
     if said.steps:
         return said.steps[-1].scheduler_epoch, said.steps[-1].step_id
     return said.scheduler_epoch, 0

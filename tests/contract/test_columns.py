@@ -18,7 +18,7 @@ from scheduler_svc.links import delta as scheduler_delta
 from signalbox.protocol import columns
 from signalbox.protocol.columns import GRANTS, HOST_BIT, U8, U16, U32, U64, Columns
 from signalbox.protocol.enums import FinishReason, NotRunReason
-from signalbox.v1 import scheduler_pb2, worker_pb2
+from signalbox.v1 import from_worker_pb2, to_worker_pb2, worker_pb2
 from worker_svc.core.batch import BlockCopy, TokenLogprobs
 from worker_svc.core.step import Failure, FrontendOutput, SlotStart, StepReport
 from worker_svc.links import delta as worker_delta
@@ -175,7 +175,7 @@ def read_copies(copies: list[BlockCopy]) -> list[tuple[int, int, int]]:
 def test_a_worker_reads_the_step_that_was_decided(step: StepDecision) -> None:
     """M4."""
     raw = scheduler_delta.build_step(step, 3).SerializeToString()
-    delta = worker_delta.parse_step(scheduler_pb2.SchedulerOutput.FromString(raw))
+    delta = worker_delta.parse_step(to_worker_pb2.SchedulerOutput.FromString(raw))
     assert (delta.step_id, delta.scheduler_epoch) == (step.step_id, 3)
     assert plain(read_starts(delta.started)) == plain(step.started)
     assert plain(read_starts(delta.resumed)) == plain(step.resumed)
@@ -217,7 +217,7 @@ def reports(draw: st.DrawFn) -> StepReport:
 def test_a_scheduler_reads_the_report_that_was_made(made: StepReport) -> None:
     """M5."""
     raw = worker_delta.build_report(made).SerializeToString()
-    report = scheduler_delta.parse_report(scheduler_pb2.ModelRunnerOutput.FromString(raw))
+    report = scheduler_delta.parse_report(from_worker_pb2.ModelRunnerOutput.FromString(raw))
     pairs = zip(report.exception_slots.tolist(), report.exception_counts.tolist(), strict=True)
     assert list(pairs) == made.exceptions
     assert (report.decode_counts is None) == (made.decode_counts is None)
@@ -260,15 +260,15 @@ def test_a_frontend_reads_the_tokens_that_were_made(
 
 GROUPS = {name: group for name, group in vars(columns).items() if isinstance(group, Columns)}
 MESSAGES = (
-    scheduler_pb2.ScheduledNewReqs,
-    scheduler_pb2.GroupStarts,
-    scheduler_pb2.CachedRequestData,
-    scheduler_pb2.BlockCopies,
-    scheduler_pb2.SchedulerOutput,
-    scheduler_pb2.Checkpoints,
-    scheduler_pb2.Handoffs,
-    scheduler_pb2.ImportStarts,
-    scheduler_pb2.ModelRunnerOutput,
+    to_worker_pb2.ScheduledNewReqs,
+    to_worker_pb2.GroupStarts,
+    to_worker_pb2.CachedRequestData,
+    to_worker_pb2.BlockCopies,
+    to_worker_pb2.SchedulerOutput,
+    to_worker_pb2.Checkpoints,
+    to_worker_pb2.Handoffs,
+    to_worker_pb2.ImportStarts,
+    from_worker_pb2.ModelRunnerOutput,
     worker_pb2.OutputBatch,
 )
 
@@ -290,4 +290,4 @@ def test_a_group_is_columns_of_one_message(name: str) -> None:
 
 def test_a_column_that_ends_within_an_element() -> None:
     with pytest.raises(ValueError):
-        GRANTS.read(scheduler_pb2.CachedRequestData(new_block_slots=b"\0\0", new_block_ids=b"\0\0\0"))
+        GRANTS.read(to_worker_pb2.CachedRequestData(new_block_slots=b"\0\0", new_block_ids=b"\0\0\0"))

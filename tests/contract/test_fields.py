@@ -10,10 +10,33 @@ from types import ModuleType
 
 import pytest
 
-from signalbox.v1 import admin_pb2, frontend_pb2, generation_pb2, scheduler_pb2, worker_pb2
+from signalbox.v1 import (
+    admin_pb2,
+    from_frontend_pb2,
+    from_worker_pb2,
+    frontend_pb2,
+    generation_pb2,
+    scheduler_pb2,
+    shared_pb2,
+    to_frontend_pb2,
+    to_worker_pb2,
+    worker_pb2,
+)
 from tools.packages import PRODUCT
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+MODULES = (
+    admin_pb2,
+    from_frontend_pb2,
+    from_worker_pb2,
+    frontend_pb2,
+    generation_pb2,
+    scheduler_pb2,
+    shared_pb2,
+    to_frontend_pb2,
+    to_worker_pb2,
+    worker_pb2,
+)
 UNREAD = {
     "WorkerStatus.num_lent_blocks": "for operators, by any gRPC client",
     "BoardWorker.blocks_per_cell": "for whoever reads the board as JSON",
@@ -34,7 +57,7 @@ def is_read(name: str) -> bool:
     return re.search("|".join(patterns), sources()) is not None
 
 
-@pytest.mark.parametrize("module", [admin_pb2, frontend_pb2, generation_pb2, scheduler_pb2, worker_pb2])
+@pytest.mark.parametrize("module", MODULES)
 def test_every_field_is_read_by_somebody(module: ModuleType) -> None:
     messages = module.DESCRIPTOR.message_types_by_name.values()
     unread = {

@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from signalbox.client import Client, Result
 from signalbox.errors import UnavailableError
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import to_frontend_pb2
 from tests.contract.odd_orders import (
     NO_MESSAGE,
     TO_FRONTENDS,
@@ -104,17 +104,17 @@ async def test_what_no_scheduler_says_ends_a_link_and_nothing_else(siege: Siege)
     to_workers, to_frontends = itertools.cycle(names), itertools.cycle(TO_FRONTENDS.values())
     to_relays = itertools.cycle(TO_RELAYS.values())
     said: set[str] = set()
-    newest = scheduler_pb2.WorkerDirectory()
+    newest = to_frontend_pb2.WorkerDirectory()
 
     def tamper(method: str, message: bytes, number: int) -> list[bytes]:
         nonlocal newest
         if method == "AttachFrontend":
-            answer = scheduler_pb2.AttachFrontendResponse.FromString(message)
+            answer = to_frontend_pb2.AttachFrontendResponse.FromString(message)
             newest = answer.workers if answer.HasField("workers") else newest
             if number % EVERY == 1:
                 return [message, next(to_frontends).SerializeToString()]
             if number % EVERY == 3:
-                odd = scheduler_pb2.AttachFrontendResponse(workers=odd_directory(newest, siege.ring.grpc))
+                odd = to_frontend_pb2.AttachFrontendResponse(workers=odd_directory(newest, siege.ring.grpc))
                 return [message, odd.SerializeToString()]
             return [message, NO_MESSAGE] if number == 40 else [message]
         if number % EVERY != EVERY - 1:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import generation_pb2, to_worker_pb2
 from tests.simulation import world
 from tests.simulation.random_scenario import Scenario
 from tests.simulation.scheduler_node import SchedulerNode
@@ -25,7 +25,7 @@ def run() -> tuple[Scenario, list[Any]]:
 
     def record(link: world.Link, to: world.Node, message: Any) -> None:
         payload = message[1] if isinstance(message, tuple) else message
-        if isinstance(to, SchedulerNode) or isinstance(payload, scheduler_pb2.AttachWorkerResponse):
+        if isinstance(to, SchedulerNode) or isinstance(payload, to_worker_pb2.AttachWorkerResponse):
             messages.append(payload)
         send(link, to, message)
 

@@ -19,7 +19,7 @@ from selenium.webdriver.common.keys import Keys
 
 from signalbox.cli.admin_client import admin_client
 from signalbox.client import Client
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_worker_pb2, generation_pb2, shared_pb2
 from tests.e2e.browser import IS_THERE, open_browser
 from tests.e2e.conftest import RunningRing, StartRing
 from tests.ports import free_ports
@@ -272,11 +272,11 @@ def test_groups_and_checkpoints_have_a_bar_each(page: Chrome, page_ring: Running
     """Of a worker that says so, and serves nothing else; the demo model has none."""
 
     async def look() -> tuple[list[str], list[list[str]]]:
-        kind = scheduler_pb2.BLOCK_GROUP_KIND_WINDOW
+        kind = shared_pb2.BLOCK_GROUP_KIND_WINDOW
         hello = make_hello(
             "hybrid",
-            groups=[scheduler_pb2.BlockGroup(kind=kind, reach=6, num_blocks=9)],
-            state_group=scheduler_pb2.StateGroup(boundary=8, num_checkpoints=1200),
+            groups=[from_worker_pb2.BlockGroup(kind=kind, reach=6, num_blocks=9)],
+            state_group=from_worker_pb2.StateGroup(boundary=8, num_checkpoints=1200),
             protocol=generation_pb2.ProtocolVersions(oldest=2, newest=2),
         )
         async with dial(page_ring.scheduler) as stub:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S
+from signalbox.v1 import from_frontend_pb2, scheduler_pb2, shared_pb2, to_frontend_pb2
 from signalbox.v1 import generation_pb2 as generation
-from signalbox.v1 import scheduler_pb2 as scheduler
 from signalbox.v1 import worker_pb2 as worker
 from signalbox.v1.scheduler_pb2_grpc import SchedulerServiceServicer, add_SchedulerServiceServicer_to_server
 from signalbox.v1.worker_pb2_grpc import WorkerServiceServicer, add_WorkerServiceServicer_to_server
@@ -43,11 +43,11 @@ class ScriptedScheduler(SchedulerServiceServicer):
 
     def __init__(self) -> None:
         self.server = rpc.Server(["signalbox.v1.SchedulerService"])
-        self.hellos: list[scheduler.FrontendHello] = []
-        self.operations: asyncio.Queue[scheduler.FrontendOperation] = asyncio.Queue()
-        self.directory = scheduler.WorkerDirectory()
-        self.outbox: asyncio.Queue[scheduler.AttachFrontendResponse | None] = asyncio.Queue()
-        self.on_operation: Callable[[scheduler.FrontendOperation], None] = lambda operation: None
+        self.hellos: list[from_frontend_pb2.FrontendHello] = []
+        self.operations: asyncio.Queue[from_frontend_pb2.FrontendOperation] = asyncio.Queue()
+        self.directory = to_frontend_pb2.WorkerDirectory()
+        self.outbox: asyncio.Queue[to_frontend_pb2.AttachFrontendResponse | None] = asyncio.Queue()
+        self.on_operation: Callable[[from_frontend_pb2.FrontendOperation], None] = lambda operation: None
         self.num_heartbeats = 0
         self.term = 1
         self.is_stopped = False
@@ -55,14 +55,16 @@ class ScriptedScheduler(SchedulerServiceServicer):
         add_SchedulerServiceServicer_to_server(self, self.server.grpc)
 
     async def FindLeader(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return scheduler.FindLeaderResponse(is_leader=not self.is_stopped, scheduler_epoch=self.term)
+        return scheduler_pb2.FindLeaderResponse(is_leader=not self.is_stopped, scheduler_epoch=self.term)
 
     async def AttachFrontend(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         outbox = self.outbox = asyncio.Queue()
-        outbox.put_nowait(scheduler.AttachFrontendResponse(workers=self.directory, scheduler_epoch=self.term))
+        outbox.put_nowait(
+            to_frontend_pb2.AttachFrontendResponse(workers=self.directory, scheduler_epoch=self.term)
+        )
         reader = asyncio.create_task(self._read(requests))
         try:
-            async for response in speak(outbox, scheduler.AttachFrontendResponse(), self):
+            async for response in speak(outbox, to_frontend_pb2.AttachFrontendResponse(), self):
                 yield response
         finally:
             reader.cancel()
@@ -77,20 +79,20 @@ class ScriptedScheduler(SchedulerServiceServicer):
                 self.on_operation(operation)
 
     def send(self, **fields: Any) -> None:
-        self.outbox.put_nowait(scheduler.AttachFrontendResponse(**fields))
+        self.outbox.put_nowait(to_frontend_pb2.AttachFrontendResponse(**fields))
 
-    def place(self, ref: scheduler.RequestRef, num_cached_tokens: int = 0) -> None:
-        placed = scheduler.RequestPlaced(ref=ref, worker_id="w", num_cached_tokens=num_cached_tokens)
+    def place(self, ref: shared_pb2.RequestRef, num_cached_tokens: int = 0) -> None:
+        placed = to_frontend_pb2.RequestPlaced(ref=ref, worker_id="w", num_cached_tokens=num_cached_tokens)
         self.send(placed=[placed])
 
-    def lose(self, ref: scheduler.RequestRef) -> None:
-        self.send(lost=[scheduler.RequestLost(ref=ref, reason="its worker died")])
+    def lose(self, ref: shared_pb2.RequestRef) -> None:
+        self.send(lost=[to_frontend_pb2.RequestLost(ref=ref, reason="its worker died")])
 
     def reject(
-        self, ref: scheduler.RequestRef, code: str, message: str, name: str = "", retry_after_ms: int = 0
+        self, ref: shared_pb2.RequestRef, code: str, message: str, name: str = "", retry_after_ms: int = 0
     ) -> None:
         error = generation.Error(code=code, message=message, field=name, retry_after_ms=retry_after_ms)
-        self.send(rejected=[scheduler.RequestRejected(ref=ref, error=error)])
+        self.send(rejected=[to_frontend_pb2.RequestRejected(ref=ref, error=error)])
 
     def break_link(self) -> None:
         self.outbox.put_nowait(END)
@@ -220,7 +222,7 @@ class Cluster:
     def __init__(self, fingerprint: str, vocab_size: int) -> None:
         self.scheduler = ScriptedScheduler()
         self.worker = ScriptedWorker()
-        self.model = scheduler.ModelEntry(
+        self.model = shared_pb2.ModelEntry(
             model="toy",
             max_model_len=256,
             block_size=16,
@@ -233,14 +235,14 @@ class Cluster:
 
     async def start(self) -> None:
         self.worker_port = await self.worker.server.start("127.0.0.1:0")
-        self.scheduler.directory = scheduler.WorkerDirectory(workers=[self.entry()])
+        self.scheduler.directory = to_frontend_pb2.WorkerDirectory(workers=[self.entry()])
         self.scheduler_port = await self.scheduler.server.start("127.0.0.1:0")
 
     async def stop(self) -> None:
         await asyncio.gather(self.scheduler.server.grpc.stop(0), self.worker.server.grpc.stop(0))
 
-    def entry(self) -> scheduler.WorkerEntry:
-        return scheduler.WorkerEntry(
+    def entry(self) -> to_frontend_pb2.WorkerEntry:
+        return to_frontend_pb2.WorkerEntry(
             worker_id="w",
             worker_instance=self.worker.instance,
             address=f"127.0.0.1:{self.worker_port}",
@@ -255,7 +257,7 @@ class Cluster:
     ) -> None:
         """Places every submit and answers it with the tokens that `output` returns, one per step."""
 
-        def answer(operation: scheduler.FrontendOperation) -> None:
+        def answer(operation: from_frontend_pb2.FrontendOperation) -> None:
             if operation.WhichOneof("operation") != "submit":
                 return
             submit = operation.submit

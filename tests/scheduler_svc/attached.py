@@ -13,7 +13,16 @@ from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.servicer import SchedulerServicer
 from scheduler_svc.step_loop import StepLoop
 from signalbox.links import rpc
-from signalbox.v1 import admin_pb2_grpc, generation_pb2, scheduler_pb2, scheduler_pb2_grpc
+from signalbox.v1 import (
+    admin_pb2_grpc,
+    from_frontend_pb2,
+    from_worker_pb2,
+    generation_pb2,
+    scheduler_pb2,
+    scheduler_pb2_grpc,
+    shared_pb2,
+    to_worker_pb2,
+)
 
 MODEL = "m"
 PROMPT_TOKENS = 6
@@ -55,51 +64,53 @@ async def dial(address: str) -> AsyncIterator[Any]:
         yield scheduler_pb2_grpc.SchedulerServiceStub(channel)
 
 
-def make_hello(worker_id: str, **fields: Any) -> scheduler_pb2.AttachWorkerRequest:
+def make_hello(worker_id: str, **fields: Any) -> from_worker_pb2.AttachWorkerRequest:
     """The first message of a worker."""
     values: dict[str, Any] = {
         "worker_id": worker_id,
         "worker_instance": f"{worker_id}-1",
         "address": "127.0.0.1:1",
-        "model": scheduler_pb2.ModelEntry(model=MODEL, max_model_len=256, block_size=4),
+        "model": shared_pb2.ModelEntry(model=MODEL, max_model_len=256, block_size=4),
         "num_slots": 8,
         "num_blocks": 64,
         "max_num_batched_tokens": 256,
         "kinds": [generation_pb2.REQUEST_KIND_GENERATE],
     } | fields
-    return scheduler_pb2.AttachWorkerRequest(hello=scheduler_pb2.WorkerHello(**values))
+    return from_worker_pb2.AttachWorkerRequest(hello=from_worker_pb2.WorkerHello(**values))
 
 
-def make_report(step_id: int, **fields: Any) -> scheduler_pb2.AttachWorkerRequest:
+def make_report(step_id: int, **fields: Any) -> from_worker_pb2.AttachWorkerRequest:
     """Of one step."""
-    return scheduler_pb2.AttachWorkerRequest(
-        outputs=[scheduler_pb2.ModelRunnerOutput(step_id=step_id, **fields)]
+    return from_worker_pb2.AttachWorkerRequest(
+        outputs=[from_worker_pb2.ModelRunnerOutput(step_id=step_id, **fields)]
     )
 
 
-def make_event() -> scheduler_pb2.AttachWorkerRequest:
+def make_event() -> from_worker_pb2.AttachWorkerRequest:
     """The worker is alive."""
-    return scheduler_pb2.AttachWorkerRequest(events=[scheduler_pb2.WorkerEvent(alive=scheduler_pb2.Alive())])
+    return from_worker_pb2.AttachWorkerRequest(
+        events=[from_worker_pb2.WorkerEvent(alive=from_worker_pb2.Alive())]
+    )
 
 
 async def submit(frontend: Any, *names: str) -> None:
     """Requests in one message."""
     operations = []
     for number, name in enumerate(names):
-        meta = scheduler_pb2.RequestMeta(
+        meta = from_frontend_pb2.RequestMeta(
             model=MODEL, num_prompt_tokens=PROMPT_TOKENS, max_tokens=8, arrival_ms=number, hash_block_size=4
         )
-        ref = scheduler_pb2.RequestRef(request_id=name, attempt=1)
-        request = scheduler_pb2.SubmitRequest(ref=ref, meta=meta, payload=name.encode())
-        operations.append(scheduler_pb2.FrontendOperation(submit=request))
-    await frontend.write(scheduler_pb2.AttachFrontendRequest(operations=operations))
+        ref = shared_pb2.RequestRef(request_id=name, attempt=1)
+        request = from_frontend_pb2.SubmitRequest(ref=ref, meta=meta, payload=name.encode())
+        operations.append(from_frontend_pb2.FrontendOperation(submit=request))
+    await frontend.write(from_frontend_pb2.AttachFrontendRequest(operations=operations))
 
 
 async def attach_frontend(stub: Any) -> Any:
     """The stream of a frontend that has said hello."""
     stream = stub.AttachFrontend()
-    hello = scheduler_pb2.FrontendHello(frontend_instance="f")
-    await stream.write(scheduler_pb2.AttachFrontendRequest(hello=hello))
+    hello = from_frontend_pb2.FrontendHello(frontend_instance="f")
+    await stream.write(from_frontend_pb2.AttachFrontendRequest(hello=hello))
     await stream.read()
     return stream
 
@@ -120,7 +131,7 @@ class RelayStream:
         await self.stream.read()
         return self
 
-    async def send(self, *entries: tuple[int, scheduler_pb2.AttachWorkerRequest | bytes | None]) -> None:
+    async def send(self, *entries: tuple[int, from_worker_pb2.AttachWorkerRequest | bytes | None]) -> None:
         """(link, what its worker sends) in one message; None: its stream ended."""
         message = scheduler_pb2.AttachWorkersRequest()
         for link, content in entries:
@@ -131,7 +142,7 @@ class RelayStream:
                 entry.message = content if isinstance(content, bytes) else content.SerializeToString()
         await self.stream.write(message)
 
-    async def next_of(self, link: int) -> scheduler_pb2.AttachWorkerResponse | scheduler_pb2.LinkClosed:
+    async def next_of(self, link: int) -> to_worker_pb2.AttachWorkerResponse | scheduler_pb2.LinkClosed:
         """The next message for that link, or its end."""
         while True:
             for entry in self._entries:
@@ -141,17 +152,17 @@ class RelayStream:
                     return (
                         entry.closed
                         if closed
-                        else scheduler_pb2.AttachWorkerResponse.FromString(entry.message)
+                        else to_worker_pb2.AttachWorkerResponse.FromString(entry.message)
                     )
             async with asyncio.timeout(10):
                 message = await self.stream.read()
             self.messages.append([entry.link for entry in message.entries])
             self._entries += message.entries
 
-    async def step_of(self, link: int) -> scheduler_pb2.AttachWorkerResponse:
+    async def step_of(self, link: int) -> to_worker_pb2.AttachWorkerResponse:
         """The next message for that link that has a step; the link must not end."""
         while True:
             message = await self.next_of(link)
-            assert isinstance(message, scheduler_pb2.AttachWorkerResponse), message
+            assert isinstance(message, to_worker_pb2.AttachWorkerResponse), message
             if message.steps:
                 return message

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler_svc.core.state.worker import Worker
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 from tests.simulation.block_rules import Place, poison_places
 from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.step import StepDelta
@@ -148,9 +148,9 @@ class NodeDisk:
             event.disk_news.groups.add(group=group, added=names, block_ns=self.disk.setup.block_us * 1000)
         self._node.tell(event)
 
-    def _news(self) -> scheduler_pb2.WorkerEvent:
-        measured = scheduler_pb2.DiskNews(token_ns=self.disk.setup.token_us * 1000)
-        return scheduler_pb2.WorkerEvent(disk_news=measured)
+    def _news(self) -> from_worker_pb2.WorkerEvent:
+        measured = from_worker_pb2.DiskNews(token_ns=self.disk.setup.token_us * 1000)
+        return from_worker_pb2.WorkerEvent(disk_news=measured)
 
 
 def loaded(orders: DiskOrders) -> set[Place]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler_svc.core.state.requests import notices
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
-from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
+from signalbox.v1 import from_frontend_pb2, generation_pb2, shared_pb2, worker_pb2
 from tests.simulation.scheduler_node import SchedulerNode
 from tests.simulation.session import MODEL, Session, Setup
 from tests.simulation.worker_node import WorkerNode
@@ -28,7 +28,7 @@ class FrontendNode:
         self.sessions: list[Session] = []
         self.by_attempt: dict[int, Session] = {}
         self.last_attempt = 0
-        self.outbox: list[scheduler_pb2.FrontendOperation] = []
+        self.outbox: list[from_frontend_pb2.FrontendOperation] = []
         self.output_links: dict[str, Link] = {}
         self.seen: dict[str, tuple[int, int]] = {}
         """By worker id: its incarnation and the newest batch."""
@@ -50,22 +50,22 @@ class FrontendNode:
         self.link = Link(self.world, self, self.scheduler)
         unsent = {op.submit.ref.attempt for op in self.outbox if op.WhichOneof("operation") == "submit"}
         live = [
-            scheduler_pb2.RequestRef(request_id=s.request_id, attempt=s.attempt)
+            shared_pb2.RequestRef(request_id=s.request_id, attempt=s.attempt)
             for s in self.by_attempt.values()
             if not s.is_done and s.attempt not in unsent
         ]
         paused = [ref for ref in live if self.by_attempt[ref.attempt].paused]
-        hello = scheduler_pb2.FrontendHello(frontend_instance=self.instance, live=live, paused=paused)
-        self.link.send(self.scheduler, (self, scheduler_pb2.AttachFrontendRequest(hello=hello)))
+        hello = from_frontend_pb2.FrontendHello(frontend_instance=self.instance, live=live, paused=paused)
+        self.link.send(self.scheduler, (self, from_frontend_pb2.AttachFrontendRequest(hello=hello)))
         self._flush()
 
-    def _send(self, operation: scheduler_pb2.FrontendOperation) -> None:
+    def _send(self, operation: from_frontend_pb2.FrontendOperation) -> None:
         self.outbox.append(operation)
         self._flush()
 
     def _flush(self) -> None:
         if self.link is not None and self.outbox:
-            message = scheduler_pb2.AttachFrontendRequest(operations=self.outbox)
+            message = from_frontend_pb2.AttachFrontendRequest(operations=self.outbox)
             self.link.send(self.scheduler, (self, message))
             self.outbox = []
 
@@ -106,7 +106,7 @@ class FrontendNode:
             payload.pooling.raw = True
         if session.has_grammar:
             payload.sampling.structured_output.regex = ".*"
-        meta = scheduler_pb2.RequestMeta(
+        meta = from_frontend_pb2.RequestMeta(
             model=MODEL,
             num_prompt_tokens=len(session.prompt),
             num_prior_output_tokens=len(session.output),
@@ -122,24 +122,24 @@ class FrontendNode:
             tenant=session.tenant,
             arrival_ms=int(self.world.now * 1000),
         )
-        ref = scheduler_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
-        submit = scheduler_pb2.SubmitRequest(ref=ref, meta=meta, payload=payload.SerializeToString())
-        self._send(scheduler_pb2.FrontendOperation(submit=submit))
+        ref = shared_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
+        submit = from_frontend_pb2.SubmitRequest(ref=ref, meta=meta, payload=payload.SerializeToString())
+        self._send(from_frontend_pb2.FrontendOperation(submit=submit))
 
     def cancel(self, session: Session) -> None:
         """The client goes away."""
         if not session.is_done:
             session.ends.append("cancelled")
-            ref = scheduler_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
-            self._send(scheduler_pb2.FrontendOperation(cancel=scheduler_pb2.CancelRequest(ref=ref)))
+            ref = shared_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
+            self._send(from_frontend_pb2.FrontendOperation(cancel=from_frontend_pb2.CancelRequest(ref=ref)))
 
     def set_paused(self, session: Session, paused: bool) -> None:
         """The client reads too slowly, or goes on."""
         if session.is_done or session.paused == paused:
             return
         session.paused = paused
-        ref = scheduler_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
-        operation = scheduler_pb2.FrontendOperation()
+        ref = shared_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
+        operation = from_frontend_pb2.FrontendOperation()
         (operation.pause if paused else operation.unpause).ref.CopyFrom(ref)
         self._send(operation)
 
@@ -182,11 +182,11 @@ class FrontendNode:
         instance = f"{worker.worker_id}/{worker.incarnation}"
         for session in self.by_attempt.values():
             if not session.is_done:
-                ref = scheduler_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
-                check = scheduler_pb2.CheckRequest(
+                ref = shared_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
+                check = from_frontend_pb2.CheckRequest(
                     ref=ref, worker_id=worker.worker_id, worker_instance=instance
                 )
-                self._send(scheduler_pb2.FrontendOperation(check=check))
+                self._send(from_frontend_pb2.FrontendOperation(check=check))
 
     def _outputs(self, link: Link, worker: WorkerNode, incarnation: int, raw: bytes) -> None:
         batch = worker_pb2.OutputBatch.FromString(raw)
@@ -225,5 +225,5 @@ class FrontendNode:
         if session.stop_after is not None and len(session.output) >= session.stop_after:
             session.ends.append("stop string")
             session.output = session.output[: session.stop_after]
-            ref = scheduler_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
-            self._send(scheduler_pb2.FrontendOperation(finish=scheduler_pb2.FinishRequest(ref=ref)))
+            ref = shared_pb2.RequestRef(request_id=session.request_id, attempt=session.attempt)
+            self._send(from_frontend_pb2.FrontendOperation(finish=from_frontend_pb2.FinishRequest(ref=ref)))

@@ -11,7 +11,7 @@ from scheduler_svc.core.state.requests.request import RequestKey
 from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.links import delta
 from scheduler_svc.links.disk import DISK_EVENTS, take_disk_event
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2, to_worker_pb2
 from tests.simulation.world import Link, World
 
 if TYPE_CHECKING:
@@ -47,13 +47,15 @@ class SchedulerNode:
     def receive(self, link: Link, message: Any) -> None:
         node, payload = message
         self.nodes[id(link)] = node
-        if isinstance(payload, scheduler_pb2.AttachWorkerRequest):
+        if isinstance(payload, from_worker_pb2.AttachWorkerRequest):
             self._from_worker(link, node, payload)
         else:
             self._from_frontend(link, node, payload)
         self.pump()
 
-    def _from_worker(self, link: Link, node: WorkerNode, message: scheduler_pb2.AttachWorkerRequest) -> None:
+    def _from_worker(
+        self, link: Link, node: WorkerNode, message: from_worker_pb2.AttachWorkerRequest
+    ) -> None:
         worker_id = node.worker_id
         if message.HasField("hello"):
             info, snapshot = delta.parse_hello(message.hello)
@@ -83,7 +85,7 @@ class SchedulerNode:
             take(worker_id, body.slot, body.ref.request_id, body.ref.attempt)
 
     def _from_frontend(
-        self, link: Link, node: FrontendNode, message: scheduler_pb2.AttachFrontendRequest
+        self, link: Link, node: FrontendNode, message: from_frontend_pb2.AttachFrontendRequest
     ) -> None:
         if message.HasField("hello"):
             live = [(ref.request_id, ref.attempt) for ref in message.hello.live]
@@ -95,7 +97,7 @@ class SchedulerNode:
         for operation in message.operations:
             self._operate(node.instance, operation)
 
-    def _operate(self, instance: str, operation: scheduler_pb2.FrontendOperation) -> None:
+    def _operate(self, instance: str, operation: from_frontend_pb2.FrontendOperation) -> None:
         kind = operation.WhichOneof("operation")
         assert kind is not None
         body = getattr(operation, kind)
@@ -129,7 +131,7 @@ class SchedulerNode:
             while (step := self.core.schedule(worker_id, self.world.now)) is not None:
                 assert not set(step.paused_slots) & set(step.unpaused_slots), "a delta contradicts itself"
                 worker = self.core.workers[worker_id]
-                message = scheduler_pb2.AttachWorkerResponse(
+                message = to_worker_pb2.AttachWorkerResponse(
                     new_requests=[delta.build_new_request(r, worker) for r in step.placed],
                     steps=[delta.build_step(step, self.core.epoch)],
                 )

@@ -15,7 +15,7 @@ from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step import report
 from scheduler_svc.links.delta import parse_offer
 from signalbox.protocol.block_groups import StateGroup
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 from tests.pairs import ALL_COMBINATIONS, in_soak
 from tests.simulation import groups
 from tests.simulation.hunts import Hunt, in_scenarios
@@ -62,7 +62,7 @@ def test_a_hello_says_what_checkpoints_are_of(prompts_only: bool) -> None:
     """CK1, CK11."""
     group = StateGroup(64, 4, 1000, prompts_only)
     said = build_state_group(RunnerInfo("m", 8, 4, 64, 100, (), num_state_versions=2, state_group=group))
-    assert parse_offer(scheduler_pb2.WorkerHello(state_group=said)).state_group == group
+    assert parse_offer(from_worker_pb2.WorkerHello(state_group=said)).state_group == group
 
 
 def look_at_what_is_kept(patch: Patch) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step import report as report_reader
 from scheduler_svc.core.step.builder import build_step
 from scheduler_svc.core.step.report import still_theirs
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_worker_pb2, generation_pb2, to_worker_pb2
 from tests.simulation.named import (
     INFLIGHT,
     preempt_at_will,
@@ -182,7 +182,7 @@ def test_a_report_that_omits_a_request(inflight: int, what: str, monkeypatch: py
     """M5: the checksum shows it, and the snapshot puts it right: nobody is lost, nothing is told twice."""
     build, omitted = worker_delta.build_report, []
 
-    def omit_once(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
+    def omit_once(report: StepReport) -> from_worker_pb2.ModelRunnerOutput:
         message = build(report)
         if what == "row" and message.num_decode_rows > 1 and not omitted:
             message.num_decode_rows -= 1
@@ -316,7 +316,7 @@ def test_the_same_host_block_out_and_in_within_one_delta(inflight: int) -> None:
 @pytest.mark.parametrize("damage", ["payload", "token", "count"])
 def test_a_broken_request_fails_alone(inflight: int, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """U3, L7."""
-    break_it: dict[str, Callable[[scheduler_pb2.NewRequestData], None]] = {
+    break_it: dict[str, Callable[[to_worker_pb2.NewRequestData], None]] = {
         "payload": lambda new: setattr(new, "payload", b"\xff\xff\xff"),
         "token": lambda new: setattr(
             new,
@@ -327,7 +327,7 @@ def test_a_broken_request_fails_alone(inflight: int, damage: str, monkeypatch: p
     }
     parse = worker_delta.parse_new_request
 
-    def parse_broken(new: scheduler_pb2.NewRequestData, info):  # type: ignore[no-untyped-def]
+    def parse_broken(new: to_worker_pb2.NewRequestData, info):  # type: ignore[no-untyped-def]
         if new.ref.request_id == "bad":
             break_it[damage](new)
         return parse(new, info)

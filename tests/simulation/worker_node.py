@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from signalbox.protocol.enums import FinishReason
-from signalbox.v1 import scheduler_pb2, worker_pb2
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2, shared_pb2, worker_pb2
 from tests.simulation.ahead import AheadSimRunner, BlockOwners
 from tests.simulation.block_rules import check_untouched, given_away, poison, poison_targets
 from tests.simulation.disk import NodeDisk, check_orders
@@ -101,10 +101,10 @@ class WorkerNode:
         if self.disk is not None:
             self.disk.wait()
         self.core.rest()
-        hello = scheduler_pb2.WorkerHello(
+        hello = from_worker_pb2.WorkerHello(
             worker_id=self.worker_id,
             worker_instance=f"{self.worker_id}/{self.incarnation}",
-            model=scheduler_pb2.ModelEntry(
+            model=shared_pb2.ModelEntry(
                 model=MODEL, max_model_len=self.info.max_model_len, block_size=self.info.block_size
             ),
             num_slots=self.setup.num_slots,
@@ -121,7 +121,7 @@ class WorkerNode:
         if self.core.last_step_id:
             hello.snapshot.CopyFrom(delta.build_snapshot(self.core))
         self.link = Link(self.world, self, self.scheduler)
-        self.link.send(self.scheduler, (self, scheduler_pb2.AttachWorkerRequest(hello=hello)))
+        self.link.send(self.scheduler, (self, from_worker_pb2.AttachWorkerRequest(hello=hello)))
         if self.disk is not None:
             self.disk.announce()
         for slot, ref in self.ready.items():
@@ -167,7 +167,7 @@ class WorkerNode:
             self.inbox.popleft()
             if isinstance(item, NewRequest):
                 self._put_out(self.core.add(item))
-                if scheduler_pb2.RequestMeta.FromString(item.scheduler_meta).has_grammar:
+                if from_frontend_pb2.RequestMeta.FromString(item.scheduler_meta).has_grammar:
                     self._compile(item.slot, item.ref)
                 continue
             try:
@@ -202,7 +202,7 @@ class WorkerNode:
         report, outputs = self.core.commit(step, sampled, failed)
         self._put_out(outputs)
         if self.link is not None:
-            message = scheduler_pb2.AttachWorkerRequest(outputs=[delta.build_report(report)])
+            message = from_worker_pb2.AttachWorkerRequest(outputs=[delta.build_report(report)])
             self.link.send(self.scheduler, (self, message))
         if self.in_flight:
             self._expect_done()
@@ -221,9 +221,9 @@ class WorkerNode:
         assert self.disk is not None, "it has said nothing of a disk"
         self.disk.begin(orders)
 
-    def tell(self, event: scheduler_pb2.WorkerEvent) -> None:
+    def tell(self, event: from_worker_pb2.WorkerEvent) -> None:
         if self.link is not None:
-            self.link.send(self.scheduler, (self, scheduler_pb2.AttachWorkerRequest(events=[event])))
+            self.link.send(self.scheduler, (self, from_worker_pb2.AttachWorkerRequest(events=[event])))
 
     # -- copies beside the steps: made at once, at any time --
 
@@ -243,7 +243,7 @@ class WorkerNode:
         if self.link is not None:
             failure = Failure("InternalError", "the copies failed") if fails else None
             event = delta.build_fence_ended(group.fence, failure)
-            self.link.send(self.scheduler, (self, scheduler_pb2.AttachWorkerRequest(events=[event])))
+            self.link.send(self.scheduler, (self, from_worker_pb2.AttachWorkerRequest(events=[event])))
 
     # -- grammars: nothing is compiled here, it only takes its time --
 
@@ -267,7 +267,7 @@ class WorkerNode:
         self._tell_grammar(slot, ref, is_ready=not fails)
 
     def _check_started(self, slot: int) -> None:
-        meta = scheduler_pb2.RequestMeta.FromString(self.core.table.metas[slot])
+        meta = from_frontend_pb2.RequestMeta.FromString(self.core.table.metas[slot])
         ref = self.core.table.refs[slot]
         assert not meta.has_grammar or self.ready.get(slot) == ref, "started before its grammar was ready"
 
@@ -277,7 +277,7 @@ class WorkerNode:
     def _tell_grammar(self, slot: int, ref: RequestRef, is_ready: bool) -> None:
         if self.link is None:
             return
-        event = scheduler_pb2.WorkerEvent()
+        event = from_worker_pb2.WorkerEvent()
         body = event.grammar_ready if is_ready else event.grammar_failed
         body.slot, body.ref.request_id, body.ref.attempt = slot, ref.request_id, ref.attempt
-        self.link.send(self.scheduler, (self, scheduler_pb2.AttachWorkerRequest(events=[event])))
+        self.link.send(self.scheduler, (self, from_worker_pb2.AttachWorkerRequest(events=[event])))

@@ -11,7 +11,7 @@ import numpy as np
 
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.links import delta as scheduler_delta
-from signalbox.v1 import scheduler_pb2, worker_pb2
+from signalbox.v1 import from_worker_pb2, shared_pb2, worker_pb2
 from tests.worker_svc.drafting.local_ring import FRONTEND, WORKER, Client
 from tests.worker_svc.threaded_ring import WAIT_S, ThreadedRing
 from worker_svc.core.batch import ModelRunner
@@ -91,7 +91,7 @@ class LoneRing(ThreadedRing):
         while self.take_alone(timeout_s=0.2):
             pass
 
-    def snapshot(self) -> scheduler_pb2.WorkerSnapshot:
+    def snapshot(self) -> from_worker_pb2.WorkerSnapshot:
         """All steps before it have been taken."""
         snapshot = self.loop.snapshot().result(WAIT_S)
         assert snapshot is not None
@@ -100,15 +100,15 @@ class LoneRing(ThreadedRing):
         self.core.table.check_integrity()
         return snapshot
 
-    def find_scheduler(self) -> scheduler_pb2.WorkerSnapshot:
+    def find_scheduler(self) -> from_worker_pb2.WorkerSnapshot:
         """Another scheduler process takes the worker over, with all that clients still wait for."""
         snapshot = self.snapshot()
         self._term += 1
         info = self.worker.info
-        hello = scheduler_pb2.WorkerHello(
+        hello = from_worker_pb2.WorkerHello(
             worker_id=WORKER,
             worker_instance=info.instance,
-            model=scheduler_pb2.ModelEntry(
+            model=shared_pb2.ModelEntry(
                 model=info.model, max_model_len=info.max_model_len, block_size=info.block_size
             ),
             num_slots=info.num_slots,

@@ -14,7 +14,7 @@ import pytest
 
 from scheduler_svc.core.state.requests.request import RequestKey
 from signalbox.protocol.enums import FinishReason
-from signalbox.v1 import scheduler_pb2, worker_pb2
+from signalbox.v1 import from_worker_pb2, worker_pb2
 from tests.worker_svc.drafting.local_ring import FRONTEND, Client
 from tests.worker_svc.lone_ring import LoneRing
 from tests.worker_svc.threaded_ring import ThreadedSimRunner
@@ -99,7 +99,7 @@ def test_what_ends_alone_is_told_to_its_frontend_once_and_to_the_next_scheduler(
         ring.rest_alone()
         assert_whole(clients, 30)
         snapshot = ring.find_scheduler()
-        assert {slot.status for slot in snapshot.slots} == {scheduler_pb2.SLOT_STATUS_ENDED}
+        assert {slot.status for slot in snapshot.slots} == {from_worker_pb2.SLOT_STATUS_ENDED}
         more = ring.submit(prompts(1)[0], 5)
         ring.run()
         assert_whole([more], 5)
@@ -315,5 +315,5 @@ def test_a_snapshot_says_what_has_failed_for_its_numbers_while_nobody_heard_it()
         ring.rest_alone()
         snapshot = ring.snapshot()
     assert [(slot.status, slot.withdrawn) for slot in snapshot.slots] == [
-        (scheduler_pb2.SLOT_STATUS_ENDED, True)
+        (from_worker_pb2.SLOT_STATUS_ENDED, True)
     ]

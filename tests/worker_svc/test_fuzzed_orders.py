@@ -7,7 +7,7 @@ import random
 
 from google.protobuf.message import DecodeError
 
-from signalbox.v1.scheduler_pb2 import AttachWorkerResponse
+from signalbox.v1.to_worker_pb2 import AttachWorkerResponse
 from tests.contract.odd_messages import OddMessages
 from tests.contract.odd_orders import cached, copies, starts, step, u16, u32
 from tests.worker_svc.test_misfits import TERM, WAIT_S, Bench, new

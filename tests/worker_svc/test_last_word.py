@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from signalbox.links.outbox import Outbox
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 from worker_svc.links.scheduler_link import write_all
 
-Message = scheduler_pb2.AttachWorkerRequest
+Message = from_worker_pb2.AttachWorkerRequest
 
 
 class SlowStream:
@@ -33,10 +33,10 @@ async def test_the_last_word_goes_out_behind_a_message_that_is_being_written() -
     stream, outbox = SlowStream(), Outbox[Message](10)
     is_leaving = False
     writing = asyncio.create_task(write_all(outbox, stream, lambda: is_leaving))  # type: ignore[arg-type]
-    report = scheduler_pb2.ModelRunnerOutput(step_id=1)
+    report = from_worker_pb2.ModelRunnerOutput(step_id=1)
     outbox.put(Message(outputs=[report]))
     await asyncio.sleep(0)
-    leaving = scheduler_pb2.WorkerEvent(leaving=scheduler_pb2.Leaving(reason="it was told to stop"))
+    leaving = from_worker_pb2.WorkerEvent(leaving=from_worker_pb2.Leaving(reason="it was told to stop"))
     outbox.put(Message(events=[leaving]))
     is_leaving = True
     stream.may_write.release()

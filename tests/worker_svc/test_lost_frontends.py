@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from signalbox.links import rpc
-from signalbox.v1 import scheduler_pb2, worker_pb2, worker_pb2_grpc
+from signalbox.v1 import from_worker_pb2, to_worker_pb2, worker_pb2, worker_pb2_grpc
 from tests.worker_svc.test_worker_process import (
     ScriptedScheduler,
     first_step,
@@ -25,13 +25,13 @@ async def put_a_request(scheduler: ScriptedScheduler) -> None:
     assert not (await scheduler.hellos.get()).HasField("snapshot")
     request = new_request(0)
     request.max_tokens = 20
-    message = scheduler_pb2.AttachWorkerResponse(new_requests=[request], steps=[first_step(0)])
+    message = to_worker_pb2.AttachWorkerResponse(new_requests=[request], steps=[first_step(0)])
     scheduler.messages.put_nowait(message)
     await scheduler.reports.get()
     scheduler.last_step_id = 1
 
 
-async def next_hello(scheduler: ScriptedScheduler) -> scheduler_pb2.WorkerHello:
+async def next_hello(scheduler: ScriptedScheduler) -> from_worker_pb2.WorkerHello:
     """The stream ends, and the worker comes back."""
     scheduler.messages.put_nowait(None)
     return await scheduler.hellos.get()
@@ -57,8 +57,8 @@ async def assert_nobody_is_named(scheduler: ScriptedScheduler) -> None:
 
 async def run_a_step(scheduler: ScriptedScheduler) -> None:
     scheduler.last_step_id += 1
-    step = scheduler_pb2.SchedulerOutput(step_id=scheduler.last_step_id, scheduler_epoch=1)
-    scheduler.messages.put_nowait(scheduler_pb2.AttachWorkerResponse(steps=[step]))
+    step = to_worker_pb2.SchedulerOutput(step_id=scheduler.last_step_id, scheduler_epoch=1)
+    scheduler.messages.put_nowait(to_worker_pb2.AttachWorkerResponse(steps=[step]))
     await scheduler.reports.get()
 
 

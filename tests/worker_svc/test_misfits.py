@@ -7,8 +7,8 @@ import queue
 import numpy as np
 import pytest
 
-from signalbox.v1 import generation_pb2, scheduler_pb2
-from signalbox.v1.scheduler_pb2 import AttachWorkerResponse
+from signalbox.v1 import generation_pb2, shared_pb2, to_worker_pb2
+from signalbox.v1.to_worker_pb2 import AttachWorkerResponse
 from tests.contract.odd_orders import TO_WORKERS, cached, copies, request, starts, step, u16, u32
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.worker_core import WorkerCore
@@ -71,11 +71,11 @@ class Bench:
         assert self.loop.failure is None
 
 
-def new(slot: int) -> scheduler_pb2.NewRequestData:
+def new(slot: int) -> to_worker_pb2.NewRequestData:
     payload = generation_pb2.RequestPayload(token_ids=np.array(PROMPT, "<i4").tobytes())
-    return scheduler_pb2.NewRequestData(
+    return to_worker_pb2.NewRequestData(
         slot=slot,
-        ref=scheduler_pb2.RequestRef(request_id=f"r{slot}", attempt=slot + 1),
+        ref=shared_pb2.RequestRef(request_id=f"r{slot}", attempt=slot + 1),
         frontend_instance="f",
         num_known_tokens=len(PROMPT),
         max_tokens=8,
@@ -125,7 +125,7 @@ def test_what_waits_for_its_turn_is_bounded() -> None:
     loop = StepLoop(
         WorkerCore(INFO, num_slots=SLOTS), SimRunner(INFO), lambda result: None, lambda reason: None
     )
-    flood = AttachWorkerResponse(new_requests=[scheduler_pb2.NewRequestData(payload=bytes(1 << 20))] * 8)
+    flood = AttachWorkerResponse(new_requests=[to_worker_pb2.NewRequestData(payload=bytes(1 << 20))] * 8)
     with pytest.raises(ValueError, match="128 MiB wait"):  # the thread does not run
         for _ in range(32):
             loop.put(flood)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import to_worker_pb2
 from tests.ports import free_ports
 from tests.scheduler_svc.attached import serve
 from tests.worker_svc.test_worker_process import start_request, worker_process
@@ -42,8 +42,8 @@ async def test_a_refused_step_is_followed_by_a_hello_with_all_that_the_worker_ho
     """J3."""
     async with asyncio.timeout(100), worker_process("--runner=sim") as (scheduler, _):
         await start_request(scheduler)
-        out_of_turn = scheduler_pb2.SchedulerOutput(step_id=7, scheduler_epoch=1)
-        scheduler.messages.put_nowait(scheduler_pb2.AttachWorkerResponse(steps=[out_of_turn]))
+        out_of_turn = to_worker_pb2.SchedulerOutput(step_id=7, scheduler_epoch=1)
+        scheduler.messages.put_nowait(to_worker_pb2.AttachWorkerResponse(steps=[out_of_turn]))
         snapshot = (await scheduler.hellos.get()).snapshot
         assert [slot.ref.request_id for slot in snapshot.slots] == ["r0"]
 
@@ -53,7 +53,7 @@ async def test_a_hello_without_a_snapshot_says_whose_the_highest_term_is() -> No
     async with asyncio.timeout(100), worker_process("--runner=sim") as (scheduler, _):
         first = await scheduler.hellos.get()
         assert (first.scheduler_epoch, first.scheduler_instance) == (0, "")
-        greeting = scheduler_pb2.AttachWorkerResponse(scheduler_epoch=5, scheduler_instance="theirs")
+        greeting = to_worker_pb2.AttachWorkerResponse(scheduler_epoch=5, scheduler_instance="theirs")
         scheduler.messages.put_nowait(greeting)
         scheduler.messages.put_nowait(None)
         second = await scheduler.hellos.get()

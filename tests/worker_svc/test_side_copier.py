@@ -16,7 +16,7 @@ import pytest
 
 from signalbox.protocol.columns import HOST_BIT
 from signalbox.runtime.parts import FAILURES
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import to_worker_pb2
 from tests.worker_svc.runner.reference import assert_greedy, make_runner
 from tests.worker_svc.threaded_ring import ThreadedRing
 from tools.make_random_model import make_model
@@ -80,14 +80,14 @@ class Loop:
     ) -> None:
         """Sends a step with copies in it and beside it, and waits for its report."""
         self.last_step_id += 1
-        step = scheduler_pb2.SchedulerOutput(step_id=self.last_step_id, scheduler_epoch=1)
+        step = to_worker_pb2.SchedulerOutput(step_id=self.last_step_id, scheduler_epoch=1)
         for message, pairs in ((step.block_copies, copies), (step.side_copies, aside)):
             if pairs is not None:
                 sources, targets = np.array(pairs, "<u4").T
                 message.source_block_ids, message.target_block_ids = sources.tobytes(), targets.tobytes()
         if aside is not None:
             step.side_copies.fence = self.last_step_id
-        self.steps.put(scheduler_pb2.AttachWorkerResponse(steps=[step]))
+        self.steps.put(to_worker_pb2.AttachWorkerResponse(steps=[step]))
         assert self.reports.get(timeout=WAIT_S).report.step_id == self.last_step_id
 
 

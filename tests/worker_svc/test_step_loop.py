@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from signalbox.grammar.form import Form
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, generation_pb2, shared_pb2, to_worker_pb2
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.step import Failure, RequestRef
 from worker_svc.core.worker_core import WorkerCore
@@ -48,15 +48,15 @@ class SlowPreparation:
         """As `GrammarPreparation`."""
 
 
-def request_with_a_form() -> scheduler_pb2.NewRequestData:
+def request_with_a_form() -> to_worker_pb2.NewRequestData:
     """In slot 1."""
     sampling = generation_pb2.SamplingParams(structured_output=generation_pb2.StructuredOutput(regex="("))
     payload = generation_pb2.RequestPayload(token_ids=bytes(16), sampling=sampling)
-    return scheduler_pb2.NewRequestData(
+    return to_worker_pb2.NewRequestData(
         slot=1,
-        ref=scheduler_pb2.RequestRef(request_id="r", attempt=1),
+        ref=shared_pb2.RequestRef(request_id="r", attempt=1),
         frontend_instance="f",
-        scheduler_meta=scheduler_pb2.RequestMeta(has_grammar=True).SerializeToString(),
+        scheduler_meta=from_frontend_pb2.RequestMeta(has_grammar=True).SerializeToString(),
         payload=payload.SerializeToString(),
         num_known_tokens=4,
         max_tokens=8,
@@ -75,7 +75,7 @@ def test_a_grammar_that_fails_behind_a_snapshot_is_told_to_the_scheduler_that_ge
         on_grammar_result=verdicts.put,
     )
     loop.start()
-    loop.put(scheduler_pb2.AttachWorkerResponse(new_requests=[request_with_a_form()]))
+    loop.put(to_worker_pb2.AttachWorkerResponse(new_requests=[request_with_a_form()]))
     slot, ref, post = preparation.begun.get(timeout=10)
     loop.snapshot().result(10)
     post(Prepared(slot, ref, None, Failure("InvalidRequestError", "no such grammar")))
@@ -85,8 +85,8 @@ def test_a_grammar_that_fails_behind_a_snapshot_is_told_to_the_scheduler_that_ge
     again = verdicts.get(timeout=10)
     assert (again.slot, again.ref, again.failure) == (slot, ref, first.failure)
     assert not again.is_ready and not again.outputs
-    acknowledged = scheduler_pb2.SchedulerOutput(step_id=1, scheduler_epoch=1, finished_slots=b"\1\0")
-    loop.put(scheduler_pb2.AttachWorkerResponse(steps=[acknowledged]))
+    acknowledged = to_worker_pb2.SchedulerOutput(step_id=1, scheduler_epoch=1, finished_slots=b"\1\0")
+    loop.put(to_worker_pb2.AttachWorkerResponse(steps=[acknowledged]))
     loop.announce()
     loop.snapshot().result(10)
     assert verdicts.empty()

@@ -8,7 +8,7 @@ from contextlib import suppress
 import grpc
 
 from signalbox.links import rpc
-from signalbox.v1 import scheduler_pb2, worker_pb2, worker_pb2_grpc
+from signalbox.v1 import to_worker_pb2, worker_pb2, worker_pb2_grpc
 from tests.ports import free_ports
 from tests.worker_svc.test_worker_ends import exit_status
 from tests.worker_svc.test_worker_process import serve_scheduler, start_request, start_worker
@@ -43,14 +43,14 @@ async def test_a_worker_tells_the_scheduler_and_ends_its_requests_before_it_stop
             number = scheduler.last_step_id
             while number < 4:  # some have run while there was no scheduler
                 number += 1
-                step = scheduler_pb2.SchedulerOutput(step_id=number, scheduler_epoch=1)
-                scheduler.messages.put_nowait(scheduler_pb2.AttachWorkerResponse(steps=[step]))
+                step = to_worker_pb2.SchedulerOutput(step_id=number, scheduler_epoch=1)
+                scheduler.messages.put_nowait(to_worker_pb2.AttachWorkerResponse(steps=[step]))
                 await scheduler.reports.get()
             assert process.poll() is None, "the scheduler has not acknowledged the end"
-            step = scheduler_pb2.SchedulerOutput(
+            step = to_worker_pb2.SchedulerOutput(
                 step_id=number + 1, scheduler_epoch=1, finished_slots=b"\0\0"
             )
-            scheduler.messages.put_nowait(scheduler_pb2.AttachWorkerResponse(steps=[step]))
+            scheduler.messages.put_nowait(to_worker_pb2.AttachWorkerResponse(steps=[step]))
             assert (await scheduler.events.get()).leaving.reason, "E1: its last word"
             assert await exit_status(process) == 0
             assert await reading == [1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import generation_pb2, to_worker_pb2
 from tests.ports import free_ports
 from tests.worker_svc.test_worker_process import first_step, new_request, serve_scheduler, start_worker
 
@@ -29,7 +29,7 @@ async def test_a_worker_whose_device_is_lost_ends(tmp_path: Path) -> None:
         try:
             await scheduler.hellos.get()
             scheduler.messages.put_nowait(
-                scheduler_pb2.AttachWorkerResponse(
+                to_worker_pb2.AttachWorkerResponse(
                     new_requests=[new_request(0), new_request(1)], steps=[first_step(0, 1)]
                 )
             )
@@ -51,8 +51,8 @@ async def test_requests_that_all_break_the_model_do_not_end_their_worker() -> No
             bad = [new_request(0), new_request(1)]
             for request in bad:
                 request.payload = payload
-            steps = [first_step(0, 1), scheduler_pb2.SchedulerOutput(step_id=2, scheduler_epoch=1)]
-            scheduler.messages.put_nowait(scheduler_pb2.AttachWorkerResponse(new_requests=bad, steps=steps))
+            steps = [first_step(0, 1), to_worker_pb2.SchedulerOutput(step_id=2, scheduler_epoch=1)]
+            scheduler.messages.put_nowait(to_worker_pb2.AttachWorkerResponse(new_requests=bad, steps=steps))
             report = await scheduler.reports.get()
             assert list(report.finished_reasons) == [generation_pb2.FINISH_REASON_ERROR] * 2
             assert (await scheduler.reports.get()).step_id == 2

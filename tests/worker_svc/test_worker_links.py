@@ -15,7 +15,14 @@ from signalbox.errors import DuplicateWorkerError, InvalidRequestError, Signalbo
 from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.protocol.terms import MAX_TERM
-from signalbox.v1 import generation_pb2, scheduler_pb2, scheduler_pb2_grpc
+from signalbox.v1 import (
+    from_worker_pb2,
+    generation_pb2,
+    scheduler_pb2,
+    scheduler_pb2_grpc,
+    shared_pb2,
+    to_worker_pb2,
+)
 from worker_svc.core.alone.terms import Terms
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.step import FrontendOutput
@@ -40,12 +47,12 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
         self.term, self.instance = term, instance
         self.leads = self.beats = True
         self.refusal: SignalboxError | None = None
-        self.hellos: asyncio.Queue[scheduler_pb2.WorkerHello] = asyncio.Queue()
-        self.parts: list[scheduler_pb2.SnapshotPart] = []
-        self.events: asyncio.Queue[scheduler_pb2.WorkerEvent] = asyncio.Queue()
+        self.hellos: asyncio.Queue[from_worker_pb2.WorkerHello] = asyncio.Queue()
+        self.parts: list[from_worker_pb2.SnapshotPart] = []
+        self.events: asyncio.Queue[from_worker_pb2.WorkerEvent] = asyncio.Queue()
         self.num_alive = 0
-        self.reports: asyncio.Queue[scheduler_pb2.ModelRunnerOutput] = asyncio.Queue()
-        self.messages: asyncio.Queue[scheduler_pb2.AttachWorkerResponse | None] = asyncio.Queue()
+        self.reports: asyncio.Queue[from_worker_pb2.ModelRunnerOutput] = asyncio.Queue()
+        self.messages: asyncio.Queue[to_worker_pb2.AttachWorkerResponse | None] = asyncio.Queue()
 
     async def FindLeader(self, request: Any, context: Any) -> scheduler_pb2.FindLeaderResponse:  # noqa: N802
         return scheduler_pb2.FindLeaderResponse(
@@ -58,7 +65,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
         if self.refusal is not None:
             await rpc.abort(context, self.refusal)
         reader = asyncio.create_task(self._read(requests))
-        yield scheduler_pb2.AttachWorkerResponse(scheduler_epoch=self.term, scheduler_instance=self.instance)
+        yield to_worker_pb2.AttachWorkerResponse(scheduler_epoch=self.term, scheduler_instance=self.instance)
         try:
             while not reader.done():
                 try:
@@ -66,7 +73,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
                         message = await self.messages.get()
                 except TimeoutError:
                     if self.beats:
-                        yield scheduler_pb2.AttachWorkerResponse()
+                        yield to_worker_pb2.AttachWorkerResponse()
                     continue
                 if message is None:
                     return
@@ -89,26 +96,26 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
     def start_request(self) -> None:
         """One request of 300 tokens with four blocks, and 150 that are lent."""
         payload = generation_pb2.RequestPayload(token_ids=np.array(PROMPT, "<i4").tobytes())
-        request = scheduler_pb2.NewRequestData(
+        request = to_worker_pb2.NewRequestData(
             slot=0,
-            ref=scheduler_pb2.RequestRef(request_id="r0", attempt=1),
+            ref=shared_pb2.RequestRef(request_id="r0", attempt=1),
             frontend_instance="f",
             num_known_tokens=len(PROMPT),
             max_tokens=300,
             kind=generation_pb2.REQUEST_KIND_GENERATE,
             payload=payload.SerializeToString(),
         )
-        starts = scheduler_pb2.ScheduledNewReqs(
+        starts = to_worker_pb2.ScheduledNewReqs(
             slots=np.array([0], "<u2").tobytes(),
             block_counts=np.array([4], "<u4").tobytes(),
             block_ids=np.arange(4, dtype="<u4").tobytes(),
             num_computed_tokens=np.array([0], "<u4").tobytes(),
             num_scheduled_tokens=np.array([len(PROMPT)], "<u4").tobytes(),
         )
-        step = scheduler_pb2.SchedulerOutput(step_id=1, scheduler_epoch=self.term, scheduled_new_reqs=starts)
-        loan = scheduler_pb2.BlockLoan(block_ids=np.arange(40, 190, dtype="<u4").tobytes())
+        step = to_worker_pb2.SchedulerOutput(step_id=1, scheduler_epoch=self.term, scheduled_new_reqs=starts)
+        loan = to_worker_pb2.BlockLoan(block_ids=np.arange(40, 190, dtype="<u4").tobytes())
         self.messages.put_nowait(
-            scheduler_pb2.AttachWorkerResponse(new_requests=[request], steps=[step], loan=loan)
+            to_worker_pb2.AttachWorkerResponse(new_requests=[request], steps=[step], loan=loan)
         )
 
 
@@ -127,7 +134,7 @@ class Worker:
         self.link = SchedulerLink(
             addresses,
             self.steps,
-            lambda: scheduler_pb2.WorkerHello(worker_id="w", worker_instance="i"),
+            lambda: from_worker_pb2.WorkerHello(worker_id="w", worker_instance="i"),
             lambda instance: False,
             lambda: StepMark().turn,
             SILENCE_S,
@@ -199,7 +206,7 @@ async def test_a_worker_that_drains_waits_for_the_scheduler_s_word_and_no_longer
         scheduler.start_request()
         await worker.grow(1)
         assert not waiting.done()
-        scheduler.messages.put_nowait(scheduler_pb2.AttachWorkerResponse(drains=True))
+        scheduler.messages.put_nowait(to_worker_pb2.AttachWorkerResponse(drains=True))
         await waiting
 
 
@@ -256,7 +263,7 @@ async def test_a_worker_whose_scheduler_hears_nothing_of_it_goes_on_alone_and_di
         scheduler.start_request()
         await worker.grow(1)
         scheduler.leads = False
-        scheduler.messages.put_nowait(scheduler_pb2.AttachWorkerResponse(hears_nothing=True))
+        scheduler.messages.put_nowait(to_worker_pb2.AttachWorkerResponse(hears_nothing=True))
         await worker.grow(20)
         assert worker.steps.is_alone
         scheduler.leads = True
@@ -267,7 +274,7 @@ async def test_a_worker_whose_scheduler_hears_nothing_of_it_goes_on_alone_and_di
 async def test_a_scheduler_that_says_what_is_no_message_is_left_and_dialled_again() -> None:
     """The worker lives, as its requests do."""
     hellos: asyncio.Queue[bytes] = asyncio.Queue()
-    greeting = scheduler_pb2.AttachWorkerResponse(scheduler_epoch=5, scheduler_instance="s5")
+    greeting = to_worker_pb2.AttachWorkerResponse(scheduler_epoch=5, scheduler_instance="s5")
 
     async def find(request: bytes, context: Any) -> bytes:
         return scheduler_pb2.FindLeaderResponse(is_leader=True).SerializeToString()
@@ -356,8 +363,8 @@ async def test_the_last_word_comes_behind_the_reports_of_all_that_arrived() -> N
         await scheduler.hellos.get()
         scheduler.start_request()
         await scheduler.reports.get()
-        steps = [scheduler_pb2.SchedulerOutput(step_id=number, scheduler_epoch=5) for number in (2, 3)]
-        scheduler.messages.put_nowait(scheduler_pb2.AttachWorkerResponse(steps=steps))
+        steps = [to_worker_pb2.SchedulerOutput(step_id=number, scheduler_epoch=5) for number in (2, 3)]
+        scheduler.messages.put_nowait(to_worker_pb2.AttachWorkerResponse(steps=steps))
         await scheduler.reports.get()
         await asyncio.to_thread(worker.steps.stop, 10)
         await worker.link.leave("it was told to stop")
@@ -388,13 +395,13 @@ async def test_a_frontend_that_has_come_back_is_named_to_no_later_scheduler() ->
 
 def test_a_snapshot_travels_in_parts_of_a_mebibyte() -> None:
     """W3."""
-    slots = [scheduler_pb2.SlotSnapshot(slot=n, scheduler_meta=bytes(300_000)) for n in range(10)]
-    snapshot = scheduler_pb2.WorkerSnapshot(slots=slots)
+    slots = [from_worker_pb2.SlotSnapshot(slot=n, scheduler_meta=bytes(300_000)) for n in range(10)]
+    snapshot = from_worker_pb2.WorkerSnapshot(slots=slots)
     parts = split_snapshot(snapshot)
     assert snapshot.num_parts == len(parts) == 3
     assert [slot.slot for part in (snapshot, *parts) for slot in part.slots] == list(range(10))
     assert all(part.ByteSize() <= PART_BYTES + 100 for part in (snapshot, *parts))
-    assert split_snapshot(scheduler_pb2.WorkerSnapshot(slots=slots[:2])) == []
+    assert split_snapshot(from_worker_pb2.WorkerSnapshot(slots=slots[:2])) == []
 
 
 @pytest.mark.parametrize(

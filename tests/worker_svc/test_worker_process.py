@@ -19,7 +19,16 @@ from transformers import AutoModelForCausalLM
 
 from signalbox.links import rpc
 from signalbox.links.heartbeat import HEARTBEAT_S
-from signalbox.v1 import generation_pb2, scheduler_pb2, scheduler_pb2_grpc, worker_pb2, worker_pb2_grpc
+from signalbox.v1 import (
+    from_worker_pb2,
+    generation_pb2,
+    scheduler_pb2,
+    scheduler_pb2_grpc,
+    shared_pb2,
+    to_worker_pb2,
+    worker_pb2,
+    worker_pb2_grpc,
+)
 from tests.ports import free_ports
 from tools.make_random_model import make_model
 
@@ -32,11 +41,11 @@ class ScriptedScheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
     """Keeps what the worker says, sends what the test puts, and ends a stream when None is put."""
 
     def __init__(self) -> None:
-        self.hellos: asyncio.Queue[scheduler_pb2.WorkerHello] = asyncio.Queue()
-        self.reports: asyncio.Queue[scheduler_pb2.ModelRunnerOutput] = asyncio.Queue()
-        self.events: asyncio.Queue[scheduler_pb2.WorkerEvent] = asyncio.Queue()
+        self.hellos: asyncio.Queue[from_worker_pb2.WorkerHello] = asyncio.Queue()
+        self.reports: asyncio.Queue[from_worker_pb2.ModelRunnerOutput] = asyncio.Queue()
+        self.events: asyncio.Queue[from_worker_pb2.WorkerEvent] = asyncio.Queue()
         """All but those that say no more than that the worker is alive."""
-        self.messages: asyncio.Queue[scheduler_pb2.AttachWorkerResponse | None] = asyncio.Queue()
+        self.messages: asyncio.Queue[to_worker_pb2.AttachWorkerResponse | None] = asyncio.Queue()
         self.is_away = False
         """It refuses workers."""
         self.last_step_id = 0
@@ -53,13 +62,13 @@ class ScriptedScheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
         finally:
             reader.cancel()
 
-    async def _next(self) -> scheduler_pb2.AttachWorkerResponse | None:
+    async def _next(self) -> to_worker_pb2.AttachWorkerResponse | None:
         """What the test puts, else a heartbeat."""
         try:
             async with asyncio.timeout(HEARTBEAT_S):
                 return await self.messages.get()
         except TimeoutError:
-            return scheduler_pb2.AttachWorkerResponse()
+            return to_worker_pb2.AttachWorkerResponse()
 
     async def FindLeader(self, request: Any, context: Any) -> scheduler_pb2.FindLeaderResponse:  # noqa: N802
         return scheduler_pb2.FindLeaderResponse(is_leader=True)
@@ -109,11 +118,11 @@ async def worker_process(*options: str) -> AsyncIterator[tuple[ScriptedScheduler
             await asyncio.to_thread(process.wait, 20)
 
 
-def new_request(slot: int, kind: int = GENERATE, **payload: Any) -> scheduler_pb2.NewRequestData:
+def new_request(slot: int, kind: int = GENERATE, **payload: Any) -> to_worker_pb2.NewRequestData:
     body = generation_pb2.RequestPayload(token_ids=np.array(PROMPT, "<i4").tobytes(), **payload)
-    return scheduler_pb2.NewRequestData(
+    return to_worker_pb2.NewRequestData(
         slot=slot,
-        ref=scheduler_pb2.RequestRef(request_id=f"r{slot}", attempt=slot + 1),
+        ref=shared_pb2.RequestRef(request_id=f"r{slot}", attempt=slot + 1),
         frontend_instance="f",
         num_known_tokens=len(PROMPT),
         max_tokens=0 if kind == POOLING else 1,
@@ -122,17 +131,17 @@ def new_request(slot: int, kind: int = GENERATE, **payload: Any) -> scheduler_pb
     )
 
 
-def first_step(*slots: int) -> scheduler_pb2.SchedulerOutput:
+def first_step(*slots: int) -> to_worker_pb2.SchedulerOutput:
     """Whole prompts in one step."""
     count, zeros = len(slots), np.zeros(len(slots), "<u4")
-    starts = scheduler_pb2.ScheduledNewReqs(
+    starts = to_worker_pb2.ScheduledNewReqs(
         slots=np.array(slots, "<u2").tobytes(),
         block_counts=np.full(count, BLOCKS, "<u4").tobytes(),
         block_ids=np.arange(count * BLOCKS, dtype="<u4").tobytes(),
         num_computed_tokens=zeros.tobytes(),
         num_scheduled_tokens=(zeros + len(PROMPT)).astype("<u4").tobytes(),
     )
-    return scheduler_pb2.SchedulerOutput(step_id=1, scheduler_epoch=1, scheduled_new_reqs=starts)
+    return to_worker_pb2.SchedulerOutput(step_id=1, scheduler_epoch=1, scheduled_new_reqs=starts)
 
 
 async def start_request(scheduler: ScriptedScheduler) -> None:
@@ -141,7 +150,7 @@ async def start_request(scheduler: ScriptedScheduler) -> None:
     request = new_request(0)
     request.max_tokens = 3
     scheduler.messages.put_nowait(
-        scheduler_pb2.AttachWorkerResponse(new_requests=[request], steps=[first_step(0)])
+        to_worker_pb2.AttachWorkerResponse(new_requests=[request], steps=[first_step(0)])
     )
     await scheduler.reports.get()
 
@@ -170,7 +179,7 @@ async def test_the_simulated_model_serves_no_pooling_and_says_so() -> None:
             new_request(1, sampling=generation_pb2.SamplingParams(prompt_logprobs=1)),
         ]
         scheduler.messages.put_nowait(
-            scheduler_pb2.AttachWorkerResponse(new_requests=refused, steps=[first_step(0, 1)])
+            to_worker_pb2.AttachWorkerResponse(new_requests=refused, steps=[first_step(0, 1)])
         )
         report = await scheduler.reports.get()
         assert (
@@ -191,7 +200,7 @@ async def test_a_model_serves_vectors_and_prompt_logprobs_beside_text(tmp_path: 
             new_request(1, POOLING, pooling=generation_pb2.PoolingParams(mode=1, raw=True)),
         ]
         scheduler.messages.put_nowait(
-            scheduler_pb2.AttachWorkerResponse(new_requests=requests, steps=[first_step(0, 1)])
+            to_worker_pb2.AttachWorkerResponse(new_requests=requests, steps=[first_step(0, 1)])
         )
         report = await scheduler.reports.get()
         assert np.frombuffer(report.exception_slots, "<u2").tolist() == [1]

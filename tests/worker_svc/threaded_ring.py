@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from scheduler_svc.core.state.requests.request import RequestKey
 from scheduler_svc.links import delta as scheduler_delta
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2, to_worker_pb2
 from tests.simulation.ahead import AheadSimRunner, LaunchedSim, Mask
 from tests.worker_svc.drafting.local_ring import FRONTEND, WORKER, Client, LocalRing
 from worker_svc.core.batch import Batch, BlockCopy, ModelRunner, RunnerInfo, Sampled, StateCopy
@@ -148,7 +148,7 @@ class ThreadedRing(LocalRing):
         while (decision := self.scheduler.schedule(WORKER, 0.0)) is not None:
             new = [scheduler_delta.build_new_request(request, self.worker) for request in decision.placed]
             step = scheduler_delta.build_step(decision, self.scheduler.epoch)
-            self.loop.put(scheduler_pb2.AttachWorkerResponse(new_requests=new, steps=[step]))
+            self.loop.put(to_worker_pb2.AttachWorkerResponse(new_requests=new, steps=[step]))
         while self._num_unanswered:
             self._num_unanswered -= 1
             self._answers.release()
@@ -158,7 +158,7 @@ class ThreadedRing(LocalRing):
         if self._is_awaited:
             self._answers.acquire(timeout=WAIT_S)
 
-    def take(self, timeout_s: float = WAIT_S) -> scheduler_pb2.ModelRunnerOutput | None:
+    def take(self, timeout_s: float = WAIT_S) -> from_worker_pb2.ModelRunnerOutput | None:
         """Waits for a report, or for the end of a fence. Raises queue.Empty."""
         result = self._results.get(timeout=timeout_s)
         if isinstance(result, _FenceEnded):

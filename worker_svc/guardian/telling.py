@@ -11,7 +11,7 @@ import grpc
 from signalbox.links import rpc
 from signalbox.links.tls.roles import Role
 from signalbox.protocol.enums import WorkerExit
-from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc, shared_pb2
 from worker_svc.guardian.ending import Ending
 from worker_svc.guardian.step_mark import StepMark
 
@@ -44,7 +44,7 @@ def tell(ward: Ward, ending: Ending) -> None:
 
 async def _tell_all(ward: Ward, ending: Ending) -> None:
     request = scheduler_pb2.ReportWorkerExitRequest(
-        worker=scheduler_pb2.WorkerRef(worker_id=ward.worker_id, worker_instance=ward.instance),
+        worker=shared_pb2.WorkerRef(worker_id=ward.worker_id, worker_instance=ward.instance),
         exit=int(ending.exit),  # type: ignore[arg-type]
         reason=ending.reason,
         step_id=ward.mark.read(),

@@ -8,7 +8,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from signalbox.protocol.hash_chain import HASH_BYTES
-from signalbox.v1 import generation_pb2, scheduler_pb2, transfer_pb2, worker_pb2
+from signalbox.v1 import from_frontend_pb2, generation_pb2, to_worker_pb2, transfer_pb2, worker_pb2
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.handoff.exports import Tail
 from worker_svc.core.step import I32, NewRequest
@@ -21,14 +21,14 @@ class BadArrivalError(Exception):
 
 
 def parse_head(
-    message: scheduler_pb2.NewRequestData, head: transfer_pb2.PullHead, info: RunnerInfo
+    message: to_worker_pb2.NewRequestData, head: transfer_pb2.PullHead, info: RunnerInfo
 ) -> NewRequest:
     """The request as far as the head says it. message: what the scheduler has said. Raises BadArrivalError."""
     return _request(message, head, _tokens(head.token_ids), info)
 
 
 def whole_request(
-    message: scheduler_pb2.NewRequestData,
+    message: to_worker_pb2.NewRequestData,
     head: transfer_pb2.PullHead,
     tail: transfer_pb2.PullTail,
     info: RunnerInfo,
@@ -39,11 +39,11 @@ def whole_request(
 
 
 def _request(
-    message: scheduler_pb2.NewRequestData, head: transfer_pb2.PullHead, tokens: I32, info: RunnerInfo
+    message: to_worker_pb2.NewRequestData, head: transfer_pb2.PullHead, tokens: I32, info: RunnerInfo
 ) -> NewRequest:
     if is_pooling(message):
         _refuse("a pooling request is not handed over")
-    meta = scheduler_pb2.RequestMeta.FromString(message.scheduler_meta)
+    meta = from_frontend_pb2.RequestMeta.FromString(message.scheduler_meta)
     if head.num_prompt_tokens != meta.num_prompt_tokens or head.num_prompt_tokens > len(tokens):
         _refuse(f"its prompt has {head.num_prompt_tokens} of {len(tokens)} tokens")
     try:
@@ -52,7 +52,7 @@ def _request(
         _refuse("its payload cannot be read")
     payload.token_ids = tokens.tobytes()
     payload.num_prior_output_tokens = len(tokens) - head.num_prompt_tokens
-    told = scheduler_pb2.NewRequestData()
+    told = to_worker_pb2.NewRequestData()
     told.CopyFrom(message)
     told.payload, told.num_known_tokens = payload.SerializeToString(), len(tokens)
     request = parse_new_request(told, info)
@@ -62,7 +62,7 @@ def _request(
 
 
 def parse_tail(
-    message: scheduler_pb2.NewRequestData, request: NewRequest, tail: transfer_pb2.PullTail, block_size: int
+    message: to_worker_pb2.NewRequestData, request: NewRequest, tail: transfer_pb2.PullTail, block_size: int
 ) -> Tail:
     """The counts and names of a request. Raises BadArrivalError."""
     raw = tail.sealed_hashes
@@ -70,7 +70,7 @@ def parse_tail(
         _refuse("names of its blocks cannot be read")
     for batch in tail.unread:
         _check_unread(batch, request)
-    meta = scheduler_pb2.RequestMeta.FromString(message.scheduler_meta)
+    meta = from_frontend_pb2.RequestMeta.FromString(message.scheduler_meta)
     sealed = tuple(raw[at : at + HASH_BYTES] for at in range(0, len(raw), HASH_BYTES))
     num_named = (meta.num_prompt_tokens + meta.num_prior_output_tokens) // block_size
     return Tail(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from signalbox.links.outbox import split
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks, unpack_blocks, write_arrays
-from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
+from signalbox.v1 import from_worker_pb2, generation_pb2, shared_pb2, to_worker_pb2, worker_pb2
 from worker_svc.core.alone.client_orders import ClientAction
 from worker_svc.core.batch import RunnerInfo, TokenLogprobs
 from worker_svc.core.handoff.orders import NO_HANDOFFS
@@ -52,7 +52,7 @@ PART_BYTES = 1 << 20
 # -- down --
 
 
-def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
+def parse_step(message: to_worker_pb2.SchedulerOutput) -> StepDelta:
     """The delta of a step's message. Raises ValueError when its columns do not fit each other."""
     cached = message.scheduled_cached_reqs
     grants, others = parse_grants(cached)
@@ -83,13 +83,13 @@ def parse_step(message: scheduler_pb2.SchedulerOutput) -> StepDelta:
     )
 
 
-def has_prefill(message: scheduler_pb2.SchedulerOutput) -> bool:
+def has_prefill(message: to_worker_pb2.SchedulerOutput) -> bool:
     """The step computes a prompt, or a part of it."""
     cached = message.scheduled_cached_reqs
     return bool(message.scheduled_new_reqs.slots or cached.resumed.slots or cached.chunk_slots)
 
 
-def parse_new_request(message: scheduler_pb2.NewRequestData, info: RunnerInfo) -> NewRequest:
+def parse_new_request(message: to_worker_pb2.NewRequestData, info: RunnerInfo) -> NewRequest:
     """A request with its payload. One that cannot run here carries a `failure`: it must still end properly."""
     ref = RequestRef(message.ref.request_id, message.ref.attempt, message.frontend_instance)
     try:
@@ -124,7 +124,7 @@ def parse_new_request(message: scheduler_pb2.NewRequestData, info: RunnerInfo) -
 
 
 def _failed(
-    message: scheduler_pb2.NewRequestData, ref: RequestRef, info: RunnerInfo, failure: Failure
+    message: to_worker_pb2.NewRequestData, ref: RequestRef, info: RunnerInfo, failure: Failure
 ) -> NewRequest:
     return NewRequest(
         slot=message.slot,
@@ -143,7 +143,7 @@ def _failed(
     )
 
 
-def parse_loan(message: scheduler_pb2.BlockLoan) -> list[NDArray[np.int32]]:
+def parse_loan(message: to_worker_pb2.BlockLoan) -> list[NDArray[np.int32]]:
     """The lent blocks of each group, in the order in which they are to be taken."""
     return [unpack_blocks(message.block_ids), *(unpack_blocks(group.block_ids) for group in message.groups)]
 
@@ -151,9 +151,9 @@ def parse_loan(message: scheduler_pb2.BlockLoan) -> list[NDArray[np.int32]]:
 # -- up --
 
 
-def build_report(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
+def build_report(report: StepReport) -> from_worker_pb2.ModelRunnerOutput:
     """A report as a message. An absent group stays unset."""
-    message = scheduler_pb2.ModelRunnerOutput(
+    message = from_worker_pb2.ModelRunnerOutput(
         step_id=report.step_id,
         num_decode_rows=report.num_decode_rows,
         num_prefill_tokens=report.num_prefill_tokens,
@@ -181,23 +181,25 @@ def build_report(report: StepReport) -> scheduler_pb2.ModelRunnerOutput:
     return message
 
 
-def build_grammar_event(result: GrammarResult) -> scheduler_pb2.WorkerEvent:
+def build_grammar_event(result: GrammarResult) -> from_worker_pb2.WorkerEvent:
     """What came of a grammar, as an event."""
-    ref = scheduler_pb2.RequestRef(request_id=result.ref.request_id, attempt=result.ref.attempt)
+    ref = shared_pb2.RequestRef(request_id=result.ref.request_id, attempt=result.ref.attempt)
     if result.is_ready:
-        return scheduler_pb2.WorkerEvent(grammar_ready=scheduler_pb2.GrammarReady(slot=result.slot, ref=ref))
-    event = scheduler_pb2.GrammarFailed(slot=result.slot, ref=ref)
+        return from_worker_pb2.WorkerEvent(
+            grammar_ready=from_worker_pb2.GrammarReady(slot=result.slot, ref=ref)
+        )
+    event = from_worker_pb2.GrammarFailed(slot=result.slot, ref=ref)
     if result.failure is not None:
         event.error.CopyFrom(_error(result.failure))
-    return scheduler_pb2.WorkerEvent(grammar_failed=event)
+    return from_worker_pb2.WorkerEvent(grammar_failed=event)
 
 
-def build_fence_ended(fence: int, failure: Failure | None) -> scheduler_pb2.WorkerEvent:
+def build_fence_ended(fence: int, failure: Failure | None) -> from_worker_pb2.WorkerEvent:
     """The end of copies beside the steps, as an event."""
-    ended = scheduler_pb2.FenceEnded(fence=fence)
+    ended = from_worker_pb2.FenceEnded(fence=fence)
     if failure is not None:
         ended.error.CopyFrom(_error(failure))
-    return scheduler_pb2.WorkerEvent(fence_ended=ended)
+    return from_worker_pb2.WorkerEvent(fence_ended=ended)
 
 
 def _error(failure: Failure) -> generation_pb2.Error:
@@ -257,10 +259,10 @@ def _logprobs(tokens: list[TokenLogprobs]) -> list[generation_pb2.TokenLogprobs]
     ]
 
 
-def build_groups(info: RunnerInfo) -> list[scheduler_pb2.BlockGroup]:
+def build_groups(info: RunnerInfo) -> list[from_worker_pb2.BlockGroup]:
     """The groups of a hello."""
     return [
-        scheduler_pb2.BlockGroup(
+        from_worker_pb2.BlockGroup(
             kind=group.kind,  # type: ignore[arg-type]
             reach=group.reach,
             num_blocks=group.num_blocks,
@@ -271,11 +273,11 @@ def build_groups(info: RunnerInfo) -> list[scheduler_pb2.BlockGroup]:
     ]
 
 
-def build_state_group(info: RunnerInfo) -> scheduler_pb2.StateGroup | None:
+def build_state_group(info: RunnerInfo) -> from_worker_pb2.StateGroup | None:
     """The checkpoints of a hello; None: the worker has none."""
     if info.state_group is None:
         return None
-    return scheduler_pb2.StateGroup(
+    return from_worker_pb2.StateGroup(
         boundary=info.state_group.boundary,
         num_checkpoints=info.state_group.num_checkpoints,
         bytes_per_checkpoint=info.state_group.bytes_per_checkpoint,
@@ -291,41 +293,41 @@ def host_blocks_of(info: RunnerInfo) -> dict[str, Any]:
     return {"num_host_blocks" if is_whole else "num_spine_host_blocks": info.num_host_blocks}
 
 
-def build_snapshot(core: WorkerCore) -> scheduler_pb2.WorkerSnapshot:
+def build_snapshot(core: WorkerCore) -> from_worker_pb2.WorkerSnapshot:
     """Everything that a scheduler needs to take this worker's table over."""
     core.table.leave_behind()
     written_alone, *others = [columns.pack(taken, columns.U32) for taken in core.loan.taken]
-    return scheduler_pb2.WorkerSnapshot(
+    return from_worker_pb2.WorkerSnapshot(
         scheduler_epoch=core.scheduler_epoch,
         scheduler_instance=core.scheduler_instance,
         last_step_id=core.last_step_id,
         last_scheduled_step_id=core.last_scheduled_step_id,
         blocks_written_alone=written_alone,
-        groups_written_alone=[scheduler_pb2.GroupBlocks(block_ids=taken) for taken in others],
+        groups_written_alone=[shared_pb2.GroupBlocks(block_ids=taken) for taken in others],
         slots=[_build_slot(core, slot) for slot in core.held_slots()],
     )
 
 
-def split_snapshot(snapshot: scheduler_pb2.WorkerSnapshot) -> list[scheduler_pb2.SnapshotPart]:
+def split_snapshot(snapshot: from_worker_pb2.WorkerSnapshot) -> list[from_worker_pb2.SnapshotPart]:
     """Leaves as many slots in `snapshot` as make PART_BYTES, and returns the others in parts of so many bytes."""
     parts = list(split(list(snapshot.slots), lambda slot: slot.ByteSize(), PART_BYTES))[1:]
     if parts:
         del snapshot.slots[len(snapshot.slots) - sum(map(len, parts)) :]
         snapshot.num_parts = len(parts)
-    return [scheduler_pb2.SnapshotPart(slots=part) for part in parts]
+    return [from_worker_pb2.SnapshotPart(slots=part) for part in parts]
 
 
-def _build_slot(core: WorkerCore, slot: int) -> scheduler_pb2.SlotSnapshot:
+def _build_slot(core: WorkerCore, slot: int) -> from_worker_pb2.SlotSnapshot:
     table, ref = core.table, core.table.refs[slot]
     assert ref is not None and table.status[slot] != SlotStatus.IMPORTING
-    built = scheduler_pb2.SlotSnapshot(
+    built = from_worker_pb2.SlotSnapshot(
         slot=slot,
-        ref=scheduler_pb2.RequestRef(request_id=ref.request_id, attempt=ref.attempt),
+        ref=shared_pb2.RequestRef(request_id=ref.request_id, attempt=ref.attempt),
         frontend_instance=ref.frontend_instance,
         status=int(table.status[slot]),  # type: ignore[arg-type]
         block_ids=pack_blocks(table.blocks[slot, : table.num_blocks[slot]]),
         group_tables=[
-            scheduler_pb2.GroupBlocks(block_ids=pack_blocks(group.table(slot)), first=int(group.firsts[slot]))
+            shared_pb2.GroupBlocks(block_ids=pack_blocks(group.table(slot)), first=int(group.firsts[slot]))
             for group in table.groups
         ],
         sealed_hashes=b"".join(table.sealed[slot]),

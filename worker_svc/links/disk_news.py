@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from signalbox.protocol import columns
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 from worker_svc.disk.directory import Changes
 from worker_svc.disk.pace import BASE_US, Pace
 
@@ -14,7 +14,7 @@ MOST_NAMES = 1 << 15
 """Names in one message, half a megabyte."""
 MOST_TOLD = 1 << 18
 """Contents of a group that a scheduler is told of, the newest: it keeps them in memory."""
-Tell = Callable[[scheduler_pb2.WorkerEvent], None]
+Tell = Callable[[from_worker_pb2.WorkerEvent], None]
 
 
 class Measured(Protocol):
@@ -29,13 +29,15 @@ class Measured(Protocol):
         """Nothing is read for a while."""
 
 
-def news_of(tier: Measured, changes: Changes, *, begins: bool = False) -> Iterator[scheduler_pb2.WorkerEvent]:
+def news_of(
+    tier: Measured, changes: Changes, *, begins: bool = False
+) -> Iterator[from_worker_pb2.WorkerEvent]:
     """What has changed, in messages of a bounded size; one at least, with what was measured."""
     first = _news(tier)
     first.begins = begins
     for group, size in enumerate(tier.sizes):
         first.groups.add(group=group, block_ns=int(tier.pace.block_us(size) * 1e3))
-    yield scheduler_pb2.WorkerEvent(disk_news=first)
+    yield from_worker_pb2.WorkerEvent(disk_news=first)
     for field, of_groups in (("added", changes.added), ("removed", changes.removed)):
         for group, names in of_groups.items():
             for first_name in range(0, len(names), MOST_NAMES):
@@ -44,19 +46,21 @@ def news_of(tier: Measured, changes: Changes, *, begins: bool = False) -> Iterat
                 block_ns = int(tier.pace.block_us(tier.sizes[group]) * 1e3)
                 part = news.groups.add(group=group, block_ns=block_ns)
                 setattr(part, field, b"".join(some))
-                yield scheduler_pb2.WorkerEvent(disk_news=news)
+                yield from_worker_pb2.WorkerEvent(disk_news=news)
 
 
-def _news(tier: Measured) -> scheduler_pb2.DiskNews:
-    return scheduler_pb2.DiskNews(is_off=tier.is_off, base_us=BASE_US, token_ns=int(tier.pace.token_us * 1e3))
+def _news(tier: Measured) -> from_worker_pb2.DiskNews:
+    return from_worker_pb2.DiskNews(
+        is_off=tier.is_off, base_us=BASE_US, token_ns=int(tier.pace.token_us * 1e3)
+    )
 
 
-def loads_ended(step_id: int, lost: Sequence[int]) -> scheduler_pb2.WorkerEvent:
+def loads_ended(step_id: int, lost: Sequence[int]) -> from_worker_pb2.WorkerEvent:
     """The loads of a step have ended; `lost` are the numbers of those that did not arrive."""
-    ended = scheduler_pb2.DiskLoadsEnded(step_id=step_id, lost=columns.pack(lost, columns.U32))
-    return scheduler_pb2.WorkerEvent(disk_loads_ended=ended)
+    ended = from_worker_pb2.DiskLoadsEnded(step_id=step_id, lost=columns.pack(lost, columns.U32))
+    return from_worker_pb2.WorkerEvent(disk_loads_ended=ended)
 
 
-def stores_ended(step_id: int) -> scheduler_pb2.WorkerEvent:
+def stores_ended(step_id: int) -> from_worker_pb2.WorkerEvent:
     """The blocks that a step ordered to be stored have been read."""
-    return scheduler_pb2.WorkerEvent(disk_stores_ended=scheduler_pb2.DiskStoresEnded(step_id=step_id))
+    return from_worker_pb2.WorkerEvent(disk_stores_ended=from_worker_pb2.DiskStoresEnded(step_id=step_id))

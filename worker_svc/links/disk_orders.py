@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from signalbox.protocol import columns
 from signalbox.protocol.hash_chain import split_hashes
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import to_worker_pb2
 from worker_svc.core.disk_orders import DiskOrders, NamedBlock
 
 
-def parse_disk_orders(message: scheduler_pb2.SchedulerOutput) -> DiskOrders | None:
+def parse_disk_orders(message: to_worker_pb2.SchedulerOutput) -> DiskOrders | None:
     """The orders of a step; None: there are none. ValueError when their columns do not fit each other."""
     if not message.HasField("disk"):
         return None
@@ -23,7 +23,7 @@ def parse_disk_orders(message: scheduler_pb2.SchedulerOutput) -> DiskOrders | No
     )
 
 
-def _parse_blocks(message: scheduler_pb2.NamedBlocks) -> list[NamedBlock]:
+def _parse_blocks(message: to_worker_pb2.NamedBlocks) -> list[NamedBlock]:
     groups = columns.unpack(message.groups, columns.U8)
     blocks, names = columns.unpack(message.block_ids, columns.U32), split_hashes(message.hashes)
     if not len(groups) == len(blocks) == len(names):

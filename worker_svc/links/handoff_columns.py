@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from signalbox.protocol import columns
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2, shared_pb2, to_worker_pb2
 from worker_svc.core.handoff.imports import Import, ImportRequest
 from worker_svc.core.handoff.orders import ExportOrder, HandoffOrders, ImportStart, WorkerName
 from worker_svc.core.requests.request_state import RequestTable
@@ -15,7 +15,7 @@ MAX_NAME_CHARS = 256
 MAX_KEY_BYTES = 256
 
 
-def parse_handoffs(message: scheduler_pb2.Handoffs) -> HandoffOrders:
+def parse_handoffs(message: to_worker_pb2.Handoffs) -> HandoffOrders:
     """The orders of a step. ValueError when its columns do not fit each other."""
     committed = columns.unpack(message.committed_slots, columns.U16)
     legs = columns.unpack(message.committed_legs, columns.U32)
@@ -32,7 +32,7 @@ def parse_handoffs(message: scheduler_pb2.Handoffs) -> HandoffOrders:
     )
 
 
-def _parse_exports(message: scheduler_pb2.Handoffs) -> list[ExportOrder]:
+def _parse_exports(message: to_worker_pb2.Handoffs) -> list[ExportOrder]:
     rows = columns.EXPORTS.read(message)
     if not len(rows) == len(message.export_targets) == len(message.export_keys):
         raise ValueError("export_slots, export_targets and export_keys differ in length")
@@ -44,7 +44,7 @@ def _parse_exports(message: scheduler_pb2.Handoffs) -> list[ExportOrder]:
     ]
 
 
-def _parse_starts(message: scheduler_pb2.ImportStarts) -> list[ImportStart]:
+def _parse_starts(message: to_worker_pb2.ImportStarts) -> list[ImportStart]:
     rows = columns.IMPORT_STARTS.read(message)
     tables, groups = parse_tables(message, [count for _, count, _ in rows])
     if not rows:
@@ -55,17 +55,17 @@ def _parse_starts(message: scheduler_pb2.ImportStarts) -> list[ImportStart]:
     ]
 
 
-def parse_worker(message: scheduler_pb2.WorkerRef) -> WorkerName:
+def parse_worker(message: shared_pb2.WorkerRef) -> WorkerName:
     """The name of a worker process."""
     return WorkerName(message.worker_id, message.worker_instance)
 
 
-def build_worker(name: WorkerName) -> scheduler_pb2.WorkerRef:
+def build_worker(name: WorkerName) -> shared_pb2.WorkerRef:
     """The name of a worker process."""
-    return scheduler_pb2.WorkerRef(worker_id=name.worker_id, worker_instance=name.instance)
+    return shared_pb2.WorkerRef(worker_id=name.worker_id, worker_instance=name.instance)
 
 
-def misfit_of_source(source: scheduler_pb2.ImportFrom) -> str | None:
+def misfit_of_source(source: to_worker_pb2.ImportFrom) -> str | None:
     """Why no request can be taken over from there; None: one can."""
     names = (source.source.worker_id, source.source.worker_instance, source.address)
     if not all(names) or any(len(name) > MAX_NAME_CHARS for name in names):
@@ -75,7 +75,7 @@ def misfit_of_source(source: scheduler_pb2.ImportFrom) -> str | None:
     return None
 
 
-def parse_import(message: scheduler_pb2.NewRequestData) -> ImportRequest:
+def parse_import(message: to_worker_pb2.NewRequestData) -> ImportRequest:
     """A request that another worker has."""
     origin = message.import_from
     return ImportRequest(
@@ -90,27 +90,27 @@ def parse_import(message: scheduler_pb2.NewRequestData) -> ImportRequest:
     )
 
 
-def build_import_ready(found: Import) -> scheduler_pb2.WorkerEvent:
+def build_import_ready(found: Import) -> from_worker_pb2.WorkerEvent:
     """An import that may be frozen where it runs, as an event."""
-    ready = scheduler_pb2.ImportReady(slot=found.slot, transfer=found.request.transfer)
-    return scheduler_pb2.WorkerEvent(import_ready=ready)
+    ready = from_worker_pb2.ImportReady(slot=found.slot, transfer=found.request.transfer)
+    return from_worker_pb2.WorkerEvent(import_ready=ready)
 
 
-def build_import_ended(table: RequestTable, found: Import) -> scheduler_pb2.WorkerEvent:
+def build_import_ended(table: RequestTable, found: Import) -> from_worker_pb2.WorkerEvent:
     """An import of which all is here, as an event."""
     slot = found.slot
-    ended = scheduler_pb2.ImportEnded(
+    ended = from_worker_pb2.ImportEnded(
         slot=slot,
         transfer=found.request.transfer,
         num_computed_tokens=int(table.num_computed[slot]),
         num_output_tokens=table.num_output(slot),
         sealed_hashes=b"".join(table.sealed[slot]),
     )
-    return scheduler_pb2.WorkerEvent(import_ended=ended)
+    return from_worker_pb2.WorkerEvent(import_ended=ended)
 
 
-def build_import_failed(found: Import, failure: Failure) -> scheduler_pb2.WorkerEvent:
+def build_import_failed(found: Import, failure: Failure) -> from_worker_pb2.WorkerEvent:
     """An import that never ends, as an event."""
-    ended = scheduler_pb2.ImportEnded(slot=found.slot, transfer=found.request.transfer)
+    ended = from_worker_pb2.ImportEnded(slot=found.slot, transfer=found.request.transfer)
     ended.error.code, ended.error.message, ended.error.field = failure.code, failure.message, failure.field
-    return scheduler_pb2.WorkerEvent(import_ended=ended)
+    return from_worker_pb2.WorkerEvent(import_ended=ended)

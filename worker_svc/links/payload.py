@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from signalbox.grammar.form import Form, FormKind
 from signalbox.protocol.enums import ModelTask, RequestKind
 from signalbox.protocol.sampling import LOGIT_BIAS, MAX_LOGPROB_TOKEN_IDS, RANGES
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, generation_pb2, to_worker_pb2
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.requests.pooling import (
     LABEL_TASKS,
@@ -25,13 +25,13 @@ from worker_svc.core.requests.sampling import SamplingParams
 from worker_svc.core.step import Failure
 
 
-def is_pooling(message: scheduler_pb2.NewRequestData) -> bool:
+def is_pooling(message: to_worker_pb2.NewRequestData) -> bool:
     """The request asks for a vector. An unset kind generates."""
     return message.kind == generation_pb2.REQUEST_KIND_POOLING
 
 
 def refusal(
-    message: scheduler_pb2.NewRequestData,
+    message: to_worker_pb2.NewRequestData,
     payload: generation_pb2.RequestPayload,
     token_ids: NDArray[np.int32],
     info: RunnerInfo,
@@ -154,9 +154,9 @@ def without_tokens(payload: generation_pb2.RequestPayload) -> bytes:
     return rest.SerializeToString()
 
 
-def announces_grammar(message: scheduler_pb2.NewRequestData) -> bool:
+def announces_grammar(message: to_worker_pb2.NewRequestData) -> bool:
     """The scheduler runs no step of the request before it hears that its grammar is ready."""
-    return scheduler_pb2.RequestMeta.FromString(message.scheduler_meta).has_grammar
+    return from_frontend_pb2.RequestMeta.FromString(message.scheduler_meta).has_grammar
 
 
 def has_form(payload: generation_pb2.RequestPayload) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from signalbox.protocol import columns
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_worker_pb2, generation_pb2, to_worker_pb2
 from worker_svc.core.pull_orders import ExportOrder, GroupBlock, PullOrder, PullOrders
 from worker_svc.links.handoff_columns import parse_worker
 
 MOST_NS = (1 << 32) - 1
 
 
-def parse_pulls(message: scheduler_pb2.SchedulerOutput) -> PullOrders | None:
+def parse_pulls(message: to_worker_pb2.SchedulerOutput) -> PullOrders | None:
     """The orders of a step; None: there are none. ValueError when their columns do not fit each other."""
     if not message.HasField("pulls"):
         return None
@@ -27,12 +27,12 @@ def parse_pulls(message: scheduler_pb2.SchedulerOutput) -> PullOrders | None:
     )
 
 
-def _parse_pull(step_id: int, pull: scheduler_pb2.BlockPull) -> PullOrder:
+def _parse_pull(step_id: int, pull: to_worker_pb2.BlockPull) -> PullOrder:
     source = parse_worker(pull.source)
     return PullOrder(step_id, pull.number, pull.key, source, pull.address, _parse_blocks(pull), pull.most_us)
 
 
-def _parse_blocks(message: scheduler_pb2.BlockPull | scheduler_pb2.BlockExport) -> list[GroupBlock]:
+def _parse_blocks(message: to_worker_pb2.BlockPull | to_worker_pb2.BlockExport) -> list[GroupBlock]:
     groups = columns.unpack(message.groups, columns.U8)
     blocks = columns.unpack(message.block_ids, columns.U32)
     if len(groups) != len(blocks):
@@ -40,19 +40,19 @@ def _parse_blocks(message: scheduler_pb2.BlockPull | scheduler_pb2.BlockExport) 
     return [GroupBlock(*each) for each in zip(groups, blocks, strict=True)]
 
 
-def build_pull_ended(step_id: int, seconds: float, block_ns: Sequence[float]) -> scheduler_pb2.WorkerEvent:
+def build_pull_ended(step_id: int, seconds: float, block_ns: Sequence[float]) -> from_worker_pb2.WorkerEvent:
     """The blocks of the pull that a step began are here. block_ns: what one of each group took."""
-    ended = scheduler_pb2.BlockPullEnded(
+    ended = from_worker_pb2.BlockPullEnded(
         step_id=step_id,
         duration_us=int(seconds * 1e6),
         block_ns=columns.pack([min(int(each), MOST_NS) for each in block_ns], columns.U32),
     )
-    return scheduler_pb2.WorkerEvent(block_pull_ended=ended)
+    return from_worker_pb2.WorkerEvent(block_pull_ended=ended)
 
 
-def build_pull_failed(step_id: int, reason: str) -> scheduler_pb2.WorkerEvent:
+def build_pull_failed(step_id: int, reason: str) -> from_worker_pb2.WorkerEvent:
     """Nothing of it counts."""
     error = generation_pb2.Error(code="UnavailableError", message=reason[:500])
-    return scheduler_pb2.WorkerEvent(
-        block_pull_ended=scheduler_pb2.BlockPullEnded(step_id=step_id, error=error)
+    return from_worker_pb2.WorkerEvent(
+        block_pull_ended=from_worker_pb2.BlockPullEnded(step_id=step_id, error=error)
     )

@@ -19,7 +19,7 @@ from signalbox.links.readable import EOF, read_message
 from signalbox.links.rpc_errors import error_of
 from signalbox.links.tls.roles import Role
 from signalbox.links.versions import check_versions
-from signalbox.v1 import scheduler_pb2, scheduler_pb2_grpc
+from signalbox.v1 import from_worker_pb2, scheduler_pb2_grpc, to_worker_pb2
 from worker_svc.core.alone.terms import Terms
 from worker_svc.core.step import Failure
 from worker_svc.grammar.coordinator import GrammarResult
@@ -50,7 +50,7 @@ class SchedulerLink:
         self,
         addresses: str,
         steps: StepInbox,
-        make_hello: Callable[[], scheduler_pb2.WorkerHello],
+        make_hello: Callable[[], from_worker_pb2.WorkerHello],
         reads_outputs: Callable[[str], bool],
         turn: Callable[[], Turn],
         silence_s: float,
@@ -67,8 +67,8 @@ class SchedulerLink:
         self._num_hellos = 0
         self._lost: dict[str, bool] = {}
         """Frontends whose loss the scheduler may not know, and whether it was attached and told."""
-        self._outbox: Outbox[scheduler_pb2.AttachWorkerRequest] | None = None
-        self._reports: list[scheduler_pb2.ModelRunnerOutput] = []
+        self._outbox: Outbox[from_worker_pb2.AttachWorkerRequest] | None = None
+        self._reports: list[from_worker_pb2.ModelRunnerOutput] = []
         """Reports that wait for the next."""
         self._stream: Stream | None = None
         self._silence = Silence(silence_s, 0.0)
@@ -90,12 +90,12 @@ class SchedulerLink:
 
     # -- what the worker has to say --
 
-    def report(self, report: scheduler_pb2.ModelRunnerOutput) -> None:
+    def report(self, report: from_worker_pb2.ModelRunnerOutput) -> None:
         """Sends a step's report, perhaps together with those of steps that have arrived behind it. Without a stream it
         is dropped: the next hello says more."""
         self._reports.append(report)
         if not may_wait(report, self._steps.newest_step_id):
-            self._put(scheduler_pb2.AttachWorkerRequest())
+            self._put(from_worker_pb2.AttachWorkerRequest())
 
     def frontend_lost(self, instance: str) -> None:
         """Tells that nobody reads the outputs for a frontend; without a stream, after the next hello."""
@@ -108,8 +108,8 @@ class SchedulerLink:
             del self._lost[instance]
 
     def _tell_lost(self, instance: str) -> None:
-        lost = scheduler_pb2.FrontendLost(frontend_instance=instance)
-        self._tell(scheduler_pb2.WorkerEvent(frontend_lost=lost))
+        lost = from_worker_pb2.FrontendLost(frontend_instance=instance)
+        self._tell(from_worker_pb2.WorkerEvent(frontend_lost=lost))
 
     def tell_grammar(self, result: GrammarResult) -> None:
         """Tells what came of a grammar. Without a stream it is dropped: the next hello says more, and `announce`."""
@@ -119,7 +119,7 @@ class SchedulerLink:
         """Tells that copies beside the steps have ended. Without a stream it is dropped: no fence outlives one."""
         self._tell(delta.build_fence_ended(fence, failure))
 
-    def tell_event(self, event: scheduler_pb2.WorkerEvent) -> None:
+    def tell_event(self, event: from_worker_pb2.WorkerEvent) -> None:
         """Tells what came of a hand-off, or something of the disk tier. Without a stream it is dropped: the next hello
         says more, or is followed by more."""
         self._tell(event)
@@ -127,7 +127,7 @@ class SchedulerLink:
     def tell_draining(self) -> None:
         """Asks for nothing new, now and with each hello to come."""
         self._is_draining = True
-        self._tell(scheduler_pb2.WorkerEvent(draining=scheduler_pb2.Draining()))
+        self._tell(from_worker_pb2.WorkerEvent(draining=from_worker_pb2.Draining()))
 
     async def wait_draining(self, timeout_s: float) -> None:
         """Waits until the scheduler knows that we drain, and all that it placed here before has come; `timeout_s` at
@@ -139,8 +139,8 @@ class SchedulerLink:
     async def leave(self, reason: str, *, has_crashed: bool = False) -> None:
         """Says as the last word that the process ends, and waits for LEAVE_S at most until the scheduler has read it.
         There is no other stream after this one."""
-        leaving = scheduler_pb2.Leaving(reason=reason, has_crashed=has_crashed)
-        self._tell(scheduler_pb2.WorkerEvent(leaving=leaving))
+        leaving = from_worker_pb2.Leaving(reason=reason, has_crashed=has_crashed)
+        self._tell(from_worker_pb2.WorkerEvent(leaving=leaving))
         self._is_leaving = True
         try:
             async with asyncio.timeout(LEAVE_S):
@@ -155,10 +155,10 @@ class SchedulerLink:
         if self._stream is not None:
             self._stream.cancel()
 
-    def _tell(self, event: scheduler_pb2.WorkerEvent) -> None:
-        self._put(scheduler_pb2.AttachWorkerRequest(events=[event]))
+    def _tell(self, event: from_worker_pb2.WorkerEvent) -> None:
+        self._put(from_worker_pb2.AttachWorkerRequest(events=[event]))
 
-    def _put(self, message: scheduler_pb2.AttachWorkerRequest) -> None:
+    def _put(self, message: from_worker_pb2.AttachWorkerRequest) -> None:
         reports, self._reports = self._reports, []
         if self._outbox is None or self._is_leaving:
             return
@@ -203,7 +203,7 @@ class SchedulerLink:
         hello.hello_number = self._num_hellos
         snapshot = await asyncio.wrap_future(self._steps.snapshot())
         hello.scheduler_epoch, hello.scheduler_instance = self._terms.highest, self._terms.instance
-        parts: list[scheduler_pb2.SnapshotPart] = []
+        parts: list[from_worker_pb2.SnapshotPart] = []
         if snapshot is not None:
             hello.scheduler_epoch = max(hello.scheduler_epoch, snapshot.scheduler_epoch)
             parts = delta.split_snapshot(snapshot)
@@ -224,15 +224,15 @@ class SchedulerLink:
         return None
 
     async def _converse(
-        self, leader: Leader, hello: scheduler_pb2.WorkerHello, parts: list[scheduler_pb2.SnapshotPart]
+        self, leader: Leader, hello: from_worker_pb2.WorkerHello, parts: list[from_worker_pb2.SnapshotPart]
     ) -> None:
         stream = self._stream = scheduler_pb2_grpc.SchedulerServiceStub(leader.channel).AttachWorker()
-        outbox = self._outbox = Outbox[scheduler_pb2.AttachWorkerRequest](MAX_OUTBOX)
+        outbox = self._outbox = Outbox[from_worker_pb2.AttachWorkerRequest](MAX_OUTBOX)
         self._has_ended.clear()
         since = _now()
         self._silence = Silence(self._silence_s, since)
-        first = [scheduler_pb2.AttachWorkerRequest(hello=hello)]
-        first += [scheduler_pb2.AttachWorkerRequest(snapshot_part=part) for part in parts]
+        first = [from_worker_pb2.AttachWorkerRequest(hello=hello)]
+        first += [from_worker_pb2.AttachWorkerRequest(snapshot_part=part) for part in parts]
         lost = self._still_lost(slot.frontend_instance for message in first for slot in _slots_of(message))
         self._lost = {instance: self._lost[instance] for instance in lost}
         for instance in lost:
@@ -293,7 +293,7 @@ class SchedulerLink:
                 raise ConnectionError(f"what it sent does not fit: {error}") from None
 
     def _take_greeting(
-        self, message: scheduler_pb2.AttachWorkerResponse, leader: Leader, lost: list[str]
+        self, message: to_worker_pb2.AttachWorkerResponse, leader: Leader, lost: list[str]
     ) -> bool:
         """The scheduler has taken the hello. False: it is not ours to obey; the next hello tells it so."""
         try:
@@ -331,17 +331,17 @@ class SchedulerLink:
         turn = self._turn()
         age_s = self._age.look(turn.step_id, _now())
         if not self._has_spoken or age_s >= HEARTBEAT_S:
-            alive = scheduler_pb2.Alive(
+            alive = from_worker_pb2.Alive(
                 oldest_step_ms=int(age_s * 1000), step_id=turn.step_id, compiles=turn.compiles
             )
-            self._tell(scheduler_pb2.WorkerEvent(alive=alive))
+            self._tell(from_worker_pb2.WorkerEvent(alive=alive))
         self._has_spoken = False
 
     async def _write(
         self,
-        outbox: Outbox[scheduler_pb2.AttachWorkerRequest],
+        outbox: Outbox[from_worker_pb2.AttachWorkerRequest],
         stream: Stream,
-        first: list[scheduler_pb2.AttachWorkerRequest],
+        first: list[from_worker_pb2.AttachWorkerRequest],
     ) -> None:
         """The one writer of the stream: the hello, then what waits travels in one message."""
         for message in first:
@@ -351,7 +351,7 @@ class SchedulerLink:
 
 
 async def write_all(
-    outbox: Outbox[scheduler_pb2.AttachWorkerRequest], stream: Stream, is_leaving: Callable[[], bool]
+    outbox: Outbox[from_worker_pb2.AttachWorkerRequest], stream: Stream, is_leaving: Callable[[], bool]
 ) -> None:
     """Writes what waits, in one message each time. `is_leaving`: the last word is in the outbox or was taken from it;
     behind it the stream is ours no more."""
@@ -365,7 +365,7 @@ async def write_all(
             await asyncio.Event().wait()  # the scheduler ends the stream
 
 
-def _slots_of(message: scheduler_pb2.AttachWorkerRequest) -> Iterable[scheduler_pb2.SlotSnapshot]:
+def _slots_of(message: from_worker_pb2.AttachWorkerRequest) -> Iterable[from_worker_pb2.SlotSnapshot]:
     return message.hello.snapshot.slots if message.HasField("hello") else message.snapshot_part.slots
 
 

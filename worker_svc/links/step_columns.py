@@ -9,7 +9,7 @@ from signalbox.protocol import columns
 from signalbox.protocol.arrays import read_arrays, unpack_blocks
 from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.columns import HOST_BIT
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import to_worker_pb2
 from worker_svc.core.batch import BlockCopy
 from worker_svc.core.step import SideCopies, SlotStart
 
@@ -19,7 +19,7 @@ NO_SLOTS: Slots = np.empty(0, np.int64)
 
 
 def parse_grants(
-    cached: scheduler_pb2.CachedRequestData,
+    cached: to_worker_pb2.CachedRequestData,
 ) -> tuple[tuple[Slots, Slots], list[tuple[int, Slots, NDArray[np.int32]]]]:
     """Slots and blocks of the spine, and of each other group that is named."""
     if not (cached.new_block_slots or cached.new_block_ids or cached.new_block_groups):
@@ -37,14 +37,14 @@ def parse_grants(
     return (slots[groups == SPINE], blocks[groups == SPINE]), others
 
 
-def parse_side_copies(message: scheduler_pb2.SchedulerOutput) -> SideCopies | None:
+def parse_side_copies(message: to_worker_pb2.SchedulerOutput) -> SideCopies | None:
     """Copies beside the steps; None: there are none."""
     if not message.HasField("side_copies"):
         return None
     return SideCopies(message.side_copies.fence, parse_copies(message.side_copies))
 
 
-def parse_copies(message: scheduler_pb2.BlockCopies) -> list[BlockCopy]:
+def parse_copies(message: to_worker_pb2.BlockCopies) -> list[BlockCopy]:
     """Copies, in order."""
     pairs, groups = columns.COPIES.read(message), columns.unpack(message.groups, columns.U8)
     if groups and len(groups) != len(pairs):
@@ -57,7 +57,7 @@ def parse_copies(message: scheduler_pb2.BlockCopies) -> list[BlockCopy]:
     ]
 
 
-def parse_starts(message: scheduler_pb2.ScheduledNewReqs) -> list[SlotStart]:
+def parse_starts(message: to_worker_pb2.ScheduledNewReqs) -> list[SlotStart]:
     """Slots that run for the first time, or again."""
     rows = columns.STARTS.read(message)
     tables, groups = parse_tables(message, [row[1] for row in rows])
@@ -72,7 +72,7 @@ def parse_starts(message: scheduler_pb2.ScheduledNewReqs) -> list[SlotStart]:
     ]
 
 
-def _parse_group(message: scheduler_pb2.GroupStarts, num_slots: int) -> list[tuple[int, NDArray[np.int32]]]:
+def _parse_group(message: to_worker_pb2.GroupStarts, num_slots: int) -> list[tuple[int, NDArray[np.int32]]]:
     """The table of each slot in one group."""
     rows, blocks = columns.GROUP_STARTS.read(message), unpack_blocks(message.block_ids)
     counts = [count for _, count in rows]
@@ -85,7 +85,7 @@ def _parse_group(message: scheduler_pb2.GroupStarts, num_slots: int) -> list[tup
 
 
 def parse_tables(
-    message: scheduler_pb2.ScheduledNewReqs | scheduler_pb2.ImportStarts, counts: list[int]
+    message: to_worker_pb2.ScheduledNewReqs | to_worker_pb2.ImportStarts, counts: list[int]
 ) -> tuple[list[I32], list[list[tuple[int, I32]]]]:
     """Block tables of slots with so many blocks of the spine each: those, and of each other group one per slot."""
     blocks = unpack_blocks(message.block_ids)

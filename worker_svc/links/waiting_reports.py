@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 
 
-def may_wait(report: scheduler_pb2.ModelRunnerOutput, newest_step_id: int) -> bool:
+def may_wait(report: from_worker_pb2.ModelRunnerOutput, newest_step_id: int) -> bool:
     """Nobody needs `report` now: it tells of decoding alone, and two steps at least have arrived behind it, so that
     another report is certain to come before there is nothing left to run. Step ids follow each other without a gap."""
     says_more = (

@@ -16,7 +16,7 @@ from signalbox.links.readable import first_message
 from signalbox.links.tls.guard import instance_in
 from signalbox.links.tls.owners import check_worker
 from signalbox.links.tls.roles import Role
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2, scheduler_pb2
 from worker_svc.relay.scheduler_link import SharedSchedulerLink
 from worker_svc.relay.worker_link import WorkerLink
 
@@ -89,7 +89,7 @@ class RelayServicer:
 
 
 def _named_in_hello(first: bytes) -> str:
-    return scheduler_pb2.AttachWorkerRequest.FromString(first).hello.worker_id
+    return from_worker_pb2.AttachWorkerRequest.FromString(first).hello.worker_id
 
 
 def _named_in_report(request: bytes) -> str:

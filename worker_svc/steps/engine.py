@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from signalbox.protocol.step_limits import STEP_TIMEOUT_S
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 from worker_svc.core.alone.client_orders import ClientOrders
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.disk_orders import DiskOrders
@@ -361,7 +361,7 @@ class StepEngine:
         misfit = misfit_with(changes, self._core.table)
         return misfit or misfit_with_handoffs(changes, self._core.table, self._core.handoffs)
 
-    def _snapshot(self) -> scheduler_pb2.WorkerSnapshot | None:
+    def _snapshot(self) -> from_worker_pb2.WorkerSnapshot | None:
         self.is_alone = False
         self._end_fences()  # no snapshot tells of one
         self._rest()

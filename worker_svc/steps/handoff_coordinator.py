@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
-from signalbox.v1 import scheduler_pb2, transfer_pb2, worker_pb2
+from signalbox.v1 import from_worker_pb2, to_worker_pb2, transfer_pb2, worker_pb2
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.handoff.exports import Export
 from worker_svc.core.handoff.imports import BadTailError, Import
@@ -58,7 +58,7 @@ class HandoffListeners:
     """Who hears of hand-offs; called in the step thread."""
 
     on_news: Callable[[News], None] = lambda news: None
-    on_event: Callable[[scheduler_pb2.WorkerEvent], None] = lambda event: None
+    on_event: Callable[[from_worker_pb2.WorkerEvent], None] = lambda event: None
     """What the scheduler is told."""
     on_repeated: Callable[[Repeated], None] = lambda repeated: None
 
@@ -68,7 +68,7 @@ class _Coming:
     """A request on its way here."""
 
     found: Import
-    message: scheduler_pb2.NewRequestData
+    message: to_worker_pb2.NewRequestData
     gate: Gate
     is_begun: bool = False
     head: transfer_pb2.PullHead | None = None
@@ -120,7 +120,7 @@ class HandoffCoordinator:
 
     # -- what the engine does --
 
-    def begin(self, message: scheduler_pb2.NewRequestData) -> None:
+    def begin(self, message: to_worker_pb2.NewRequestData) -> None:
         """Keeps a slot for a request that another worker has; nothing is in the way of that."""
         self._core.reserve(handoff_columns.parse_import(message))
         self._follow()

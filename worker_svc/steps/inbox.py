@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from signalbox.v1 import scheduler_pb2, worker_pb2
+from signalbox.v1 import to_worker_pb2, worker_pb2
 from worker_svc.links import delta
 from worker_svc.steps.items import (
     Announce,
@@ -36,7 +36,7 @@ class StepInbox:
         self.newest_step_id = 0
         """Number of the last step that came by this link; 0: none has."""
 
-    def put(self, message: scheduler_pb2.AttachWorkerResponse) -> None:
+    def put(self, message: to_worker_pb2.AttachWorkerResponse) -> None:
         """Takes what the scheduler sent. Raises ValueError when it cannot be read, or more waits than is ever sent."""
         now, link = self._clock(), self._link
         if message.HasField("loan"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2, to_worker_pb2
 from worker_svc.core.alone.client_orders import ClientAction
 from worker_svc.core.step import I32, StepDelta
 from worker_svc.grammar.coordinator import FirstMask
@@ -14,7 +14,7 @@ from worker_svc.links import delta
 from worker_svc.steps.misfit import Bounds, misfit_of
 from worker_svc.transfer.control.news import Arrival
 
-Snapshot = Future[scheduler_pb2.WorkerSnapshot | None]
+Snapshot = Future[from_worker_pb2.WorkerSnapshot | None]
 """Somebody waits for the state after all that arrived before, to say hello with it; None: nothing has ever run here."""
 
 
@@ -55,7 +55,7 @@ class ArrivedRequest:
     """A request that moves in."""
 
     link: LinkMark
-    message: scheduler_pb2.NewRequestData
+    message: to_worker_pb2.NewRequestData
 
 
 @dataclass
@@ -63,7 +63,7 @@ class ArrivedStep:
     """A step and when it came, or was authored; times are of the engine's clock, in seconds."""
 
     link: LinkMark
-    message: scheduler_pb2.SchedulerOutput
+    message: to_worker_pb2.SchedulerOutput
     at: float
     looked_at: float = 0.0
     """When the engine last looked whether it may be taken: its own time begins then."""
@@ -74,7 +74,7 @@ class ArrivedStep:
     @classmethod
     def own(cls, authored: StepDelta, at: float) -> ArrivedStep:
         """A step of a worker without a scheduler."""
-        return cls(_NO_LINK, scheduler_pb2.SchedulerOutput(), at, _delta=authored, _is_checked=True)
+        return cls(_NO_LINK, to_worker_pb2.SchedulerOutput(), at, _delta=authored, _is_checked=True)
 
     @property
     def delta(self) -> StepDelta:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.hash_chain import HASH_BYTES
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, to_worker_pb2
 from worker_svc.core.batch import BlockCopy, RunnerInfo
 from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
@@ -272,7 +272,7 @@ def _group_start_misfit(start: SlotStart, table: RequestTable) -> str | None:
     return None
 
 
-def misfit_of_request(message: scheduler_pb2.NewRequestData, table: RequestTable) -> str | None:
+def misfit_of_request(message: to_worker_pb2.NewRequestData, table: RequestTable) -> str | None:
     """Why a request cannot move in as no scheduler would have it; None: it can. What is wrong with its payload is the
     client's concern, and ends the request alone."""
     slot = message.slot
@@ -285,7 +285,7 @@ def misfit_of_request(message: scheduler_pb2.NewRequestData, table: RequestTable
     if message.max_draft_tokens > MOST_DRAFTS:
         return f"a request may have {message.max_draft_tokens} drafts; {MOST_DRAFTS} are the most"
     try:
-        scheduler_pb2.RequestMeta.FromString(message.scheduler_meta)
+        from_frontend_pb2.RequestMeta.FromString(message.scheduler_meta)
     except DecodeError:
         return "what the scheduler is to know of a request cannot be read"
     return None

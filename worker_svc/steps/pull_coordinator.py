@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 from worker_svc.core.pull_orders import ExportOrder, PullOrder
 from worker_svc.core.step import StepDelta
 from worker_svc.links.pull_columns import build_pull_ended, build_pull_failed
@@ -39,7 +39,7 @@ class PullCoordinator:
         self,
         num_groups: int,
         on_news: Callable[[News], None],
-        on_event: Callable[[scheduler_pb2.WorkerEvent], None],
+        on_event: Callable[[from_worker_pb2.WorkerEvent], None],
         *,
         is_able: bool,
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 from worker_svc.core.step import FrontendOutput
 
 
@@ -12,7 +12,7 @@ from worker_svc.core.step import FrontendOutput
 class StepResult:
     """What a step came to."""
 
-    report: scheduler_pb2.ModelRunnerOutput
+    report: from_worker_pb2.ModelRunnerOutput
     outputs: list[FrontendOutput]
     is_own: bool = False
     """The worker authored the step: there is nobody to report it to."""
@@ -31,7 +31,7 @@ class StepTotals:
     commit_us: int = 0
     masks_us: int = 0
 
-    def add(self, timings: scheduler_pb2.StepTimings, *, is_own: bool) -> None:
+    def add(self, timings: from_worker_pb2.StepTimings, *, is_own: bool) -> None:
         """Adds the timings of one more step."""
         self.num_steps += 1
         self.num_own += is_own

@@ -13,7 +13,7 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.links import delta as scheduler_delta
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2, generation_pb2, shared_pb2, to_worker_pb2
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.step import FrontendOutput
@@ -77,7 +77,7 @@ class CoreRing:
         self.scheduler = Scheduler(config, 1, 0.0)
         self.scheduler.attach_worker(*scheduler_delta.parse_hello(self._hello(settings)), now=0.0)
         self.worker = self.scheduler.workers[WORKER]
-        self._sent: deque[scheduler_pb2.SchedulerOutput] = deque()
+        self._sent: deque[to_worker_pb2.SchedulerOutput] = deque()
         self._flights = StepsInFlight(
             self.core.table, runner, lambda group: runner.copies_aside(group.copies)()
         )
@@ -86,13 +86,13 @@ class CoreRing:
         self._prepared: queue.SimpleQueue[Prepared | FirstMask] = queue.SimpleQueue()
         self._grammars = GrammarCoordinator(self.core, grammars, self._prepared.put, self._tell)
 
-    def _hello(self, settings: RingSettings) -> scheduler_pb2.WorkerHello:
+    def _hello(self, settings: RingSettings) -> from_worker_pb2.WorkerHello:
         info = self._runner.info
         num_blocks = settings.num_blocks or info.num_blocks
-        return scheduler_pb2.WorkerHello(
+        return from_worker_pb2.WorkerHello(
             worker_id=WORKER,
             worker_instance="1",
-            model=scheduler_pb2.ModelEntry(
+            model=shared_pb2.ModelEntry(
                 model=info.model,
                 max_model_len=min(info.max_model_len, num_blocks * info.block_size),
                 block_size=info.block_size,
@@ -131,9 +131,9 @@ class CoreRing:
         )
         if regex is not None:
             params.structured_output.regex = regex
-        request = scheduler_pb2.SubmitRequest(
-            ref=scheduler_pb2.RequestRef(request_id=f"r{attempt}", attempt=attempt),
-            meta=scheduler_pb2.RequestMeta(
+        request = from_frontend_pb2.SubmitRequest(
+            ref=shared_pb2.RequestRef(request_id=f"r{attempt}", attempt=attempt),
+            meta=from_frontend_pb2.RequestMeta(
                 model=info.model,
                 num_prompt_tokens=len(prompt),
                 max_tokens=num_tokens,
@@ -174,14 +174,14 @@ class CoreRing:
             flights and self.core.has_to_wait(worker_delta.parse_step(self._sent[0]))
         )
 
-    def _start(self, message: scheduler_pb2.SchedulerOutput) -> None:
+    def _start(self, message: to_worker_pb2.SchedulerOutput) -> None:
         delta = worker_delta.parse_step(message)
         step = self.core.apply(delta)
         self._grammars.forget(delta.finished_slots)
         self.num_ahead += bool(self._flights)
         self._flights.start(step)
 
-    def _place(self, message: scheduler_pb2.NewRequestData) -> None:
+    def _place(self, message: to_worker_pb2.NewRequestData) -> None:
         request = worker_delta.parse_new_request(message, self._runner.info)
         self._put_out(self.core.add(request))
         self._grammars.add(request)

@@ -19,7 +19,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Report:
-    """What a frontend says of a limit, as of its last report: BudgetReport of scheduler.proto."""
+    """What a frontend says of a limit, as of its last report: BudgetReport of from_frontend.proto."""
 
     limit: int
     before: Before | None = None

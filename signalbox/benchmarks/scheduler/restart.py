@@ -26,7 +26,7 @@ from scheduler_svc.links.worker_link import WorkerSession
 from scheduler_svc.step_loop import StepLoop
 from signalbox.links.outbox import split
 from signalbox.protocol.hash_chain import HASH_BYTES
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2, generation_pb2, shared_pb2, to_worker_pb2
 
 BLOCK_SIZE = 16
 MODEL = "model"
@@ -65,12 +65,12 @@ class Handlers:
             self.run("piece", self.todo.pop(0))
 
 
-def make_slot(number: int, slot: int, setting: Setting) -> scheduler_pb2.SlotSnapshot:
+def make_slot(number: int, slot: int, setting: Setting) -> from_worker_pb2.SlotSnapshot:
     """A decode row with a prompt of its own."""
     prompt, output = setting.prompt_tokens, setting.output_tokens
     num_hashes, num_blocks = prompt // BLOCK_SIZE, -(-(prompt + output) // BLOCK_SIZE)
     rng = np.random.default_rng(number)
-    meta = scheduler_pb2.RequestMeta(
+    meta = from_frontend_pb2.RequestMeta(
         model=MODEL,
         num_prompt_tokens=prompt,
         max_tokens=2 * output,
@@ -79,11 +79,11 @@ def make_slot(number: int, slot: int, setting: Setting) -> scheduler_pb2.SlotSna
         arrival_ms=number,
     )
     num_sealed = (prompt + output - 1) // BLOCK_SIZE - num_hashes
-    return scheduler_pb2.SlotSnapshot(
+    return from_worker_pb2.SlotSnapshot(
         slot=slot,
-        ref=scheduler_pb2.RequestRef(request_id=f"request-{number}", attempt=number + 1),
+        ref=shared_pb2.RequestRef(request_id=f"request-{number}", attempt=number + 1),
         frontend_instance=FRONTEND,
-        status=scheduler_pb2.SLOT_STATUS_DECODE,
+        status=from_worker_pb2.SLOT_STATUS_DECODE,
         block_ids=np.arange(slot * num_blocks, (slot + 1) * num_blocks, dtype="<u4").tobytes(),
         sealed_hashes=rng.bytes(HASH_BYTES * num_sealed),
         num_computed_tokens=prompt + output - 1,
@@ -99,16 +99,16 @@ def make_hello(worker: int, setting: Setting) -> list[bytes]:
     slots = [make_slot(first + slot, slot, setting) for slot in range(setting.per_worker)]
     parts = list(split(slots, lambda slot: slot.ByteSize(), PART_BYTES))
     num_tokens = setting.prompt_tokens + 2 * setting.output_tokens
-    hello = scheduler_pb2.WorkerHello(
+    hello = from_worker_pb2.WorkerHello(
         worker_id=f"worker-{worker}",
         worker_instance=f"instance-{worker}",
         address="127.0.0.1:1",
-        model=scheduler_pb2.ModelEntry(model=MODEL, max_model_len=4096, block_size=BLOCK_SIZE),
+        model=shared_pb2.ModelEntry(model=MODEL, max_model_len=4096, block_size=BLOCK_SIZE),
         num_slots=setting.per_worker,
         num_blocks=setting.per_worker * -(-num_tokens // BLOCK_SIZE),
         max_num_batched_tokens=setting.per_worker + 8192,
         kinds=[generation_pb2.REQUEST_KIND_GENERATE],
-        snapshot=scheduler_pb2.WorkerSnapshot(
+        snapshot=from_worker_pb2.WorkerSnapshot(
             scheduler_epoch=1,
             last_step_id=100,
             scheduler_instance="old",
@@ -116,9 +116,9 @@ def make_hello(worker: int, setting: Setting) -> list[bytes]:
             num_parts=len(parts) - 1,
         ),
     )
-    messages = [scheduler_pb2.AttachWorkerRequest(hello=hello)]
+    messages = [from_worker_pb2.AttachWorkerRequest(hello=hello)]
     messages += [
-        scheduler_pb2.AttachWorkerRequest(snapshot_part=scheduler_pb2.SnapshotPart(slots=part))
+        from_worker_pb2.AttachWorkerRequest(snapshot_part=from_worker_pb2.SnapshotPart(slots=part))
         for part in parts[1:]
     ]
     return [message.SerializeToString() for message in messages]
@@ -127,13 +127,13 @@ def make_hello(worker: int, setting: Setting) -> list[bytes]:
 def make_frontend_hello(setting: Setting) -> bytes:
     """A frontend that waits for all requests."""
     count = setting.workers * setting.per_worker
-    hello = scheduler_pb2.FrontendHello(
+    hello = from_frontend_pb2.FrontendHello(
         frontend_instance=FRONTEND,
-        live=[scheduler_pb2.RequestRef(request_id=f"request-{n}", attempt=n + 1) for n in range(count)],
-        workers=[scheduler_pb2.WorkerRef(worker_id=f"worker-{n}") for n in range(setting.workers)],
+        live=[shared_pb2.RequestRef(request_id=f"request-{n}", attempt=n + 1) for n in range(count)],
+        workers=[shared_pb2.WorkerRef(worker_id=f"worker-{n}") for n in range(setting.workers)],
         scheduler_epoch=1,
     )
-    return scheduler_pb2.AttachFrontendRequest(hello=hello).SerializeToString()
+    return from_frontend_pb2.AttachFrontendRequest(hello=hello).SerializeToString()
 
 
 def restart(setting: Setting, hellos: list[list[bytes]], frontend: bytes) -> Handlers:
@@ -144,10 +144,10 @@ def restart(setting: Setting, hellos: list[list[bytes]], frontend: bytes) -> Han
     core = Scheduler(config, 1, 0.0, instance="new")
     handlers = Handlers()
     loop = StepLoop(core, lambda: 0.0, handlers.call_at)
-    read = scheduler_pb2.AttachFrontendRequest.FromString
+    read = from_frontend_pb2.AttachFrontendRequest.FromString
     handlers.run("frontend's hello", lambda: loop.attach_frontend(read(frontend).hello))
     for messages in hellos:
-        steps: list[scheduler_pb2.AttachWorkerResponse] = []
+        steps: list[to_worker_pb2.AttachWorkerResponse] = []
         sessions: list[WorkerSession] = []
         for raw in messages:
             handlers.run("message of a hello", partial(_take, loop, sessions, steps, raw))
@@ -158,9 +158,9 @@ def restart(setting: Setting, hellos: list[list[bytes]], frontend: bytes) -> Han
 
 
 def _take(
-    loop: StepLoop, sessions: list[WorkerSession], steps: list[scheduler_pb2.AttachWorkerResponse], raw: bytes
+    loop: StepLoop, sessions: list[WorkerSession], steps: list[to_worker_pb2.AttachWorkerResponse], raw: bytes
 ) -> None:
-    message = scheduler_pb2.AttachWorkerRequest.FromString(raw)
+    message = from_worker_pb2.AttachWorkerRequest.FromString(raw)
     if sessions:
         sessions[0].take(message)
     else:

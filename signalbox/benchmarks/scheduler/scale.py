@@ -44,7 +44,7 @@ from signalbox.benchmarks.scheduler.workers import (
 from signalbox.links import rpc
 from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.runtime.start.interpreter import module_command
-from signalbox.v1 import generation_pb2, scheduler_pb2, scheduler_pb2_grpc
+from signalbox.v1 import from_frontend_pb2, generation_pb2, scheduler_pb2_grpc, shared_pb2
 
 SETTLE_STEPS = 50
 """Steps of each worker between the last request's start and the measurement: the pacing has learned by then."""
@@ -84,17 +84,19 @@ async def submit_all(stub: Any, num_requests: int) -> Any:
     """One frontend's stream with all requests; it has to stay open."""
     stream = stub.AttachFrontend()
     await stream.write(
-        scheduler_pb2.AttachFrontendRequest(hello=scheduler_pb2.FrontendHello(frontend_instance="bench"))
+        from_frontend_pb2.AttachFrontendRequest(
+            hello=from_frontend_pb2.FrontendHello(frontend_instance="bench")
+        )
     )
     operations = [_submission(number) for number in range(num_requests)]
     for first in range(0, num_requests, BATCH):
         batch = operations[first : first + BATCH]
-        await stream.write(scheduler_pb2.AttachFrontendRequest(operations=batch))
+        await stream.write(from_frontend_pb2.AttachFrontendRequest(operations=batch))
     return stream
 
 
-def _submission(number: int) -> scheduler_pb2.FrontendOperation:
-    meta = scheduler_pb2.RequestMeta(
+def _submission(number: int) -> from_frontend_pb2.FrontendOperation:
+    meta = from_frontend_pb2.RequestMeta(
         model=MODEL,
         num_prompt_tokens=PROMPT_TOKENS,
         max_tokens=MAX_MODEL_LEN - PROMPT_TOKENS,
@@ -103,9 +105,9 @@ def _submission(number: int) -> scheduler_pb2.FrontendOperation:
         kind=generation_pb2.REQUEST_KIND_GENERATE,
         arrival_ms=number,
     )
-    ref = scheduler_pb2.RequestRef(request_id=f"r{number}", attempt=number + 1)
-    submit = scheduler_pb2.SubmitRequest(ref=ref, meta=meta, payload=b"")
-    return scheduler_pb2.FrontendOperation(submit=submit)
+    ref = shared_pb2.RequestRef(request_id=f"r{number}", attempt=number + 1)
+    submit = from_frontend_pb2.SubmitRequest(ref=ref, meta=meta, payload=b"")
+    return from_frontend_pb2.FrontendOperation(submit=submit)
 
 
 class RampSample(NamedTuple):

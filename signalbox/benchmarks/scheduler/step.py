@@ -29,7 +29,7 @@ from signalbox.benchmarks.plots import check_plot, draw
 from signalbox.benchmarks.scheduler.tables import WARM_UP_STEPS, Load, Table, make_request, make_scheduler
 from signalbox.errors import SignalboxError
 from signalbox.protocol.hash_chain import HASH_BYTES
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 
 PARTS = ("schedule", "encode", "parse", "update")
 CORE_PARTS = ("schedule", "update")
@@ -91,7 +91,7 @@ def _take_turn(load: Load, scheduler: Scheduler, table: Table, times: Times) -> 
 
 def parse(raw: bytes) -> object:
     """A report from the wire."""
-    return delta.parse_report(scheduler_pb2.ModelRunnerOutput.FromString(raw))
+    return delta.parse_report(from_worker_pb2.ModelRunnerOutput.FromString(raw))
 
 
 def measure_admission(load: Load, cached: bool, rounds: int = 60) -> list[float]:
@@ -121,7 +121,7 @@ def _timed_step(scheduler: Scheduler, worker: Worker, before: Callable[[], None]
         delta.build_new_request(request, worker).SerializeToString()
     delta.build_step(step, 1).SerializeToString()
     spent = (time.perf_counter_ns() - started) / 1e3
-    report = scheduler_pb2.ModelRunnerOutput(
+    report = from_worker_pb2.ModelRunnerOutput(
         step_id=step.step_id, num_decode_rows=step.num_decode_rows, num_prefill_tokens=step.num_prefill_tokens
     )
     scheduler.update(worker.info.worker_id, delta.parse_report(report), 0.0)

@@ -20,7 +20,7 @@ from scheduler_svc.links import delta
 from signalbox.protocol.block_groups import BlockGroup
 from signalbox.protocol.enums import BlockGroupKind
 from signalbox.protocol.hash_chain import HASH_BYTES
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 
 BLOCK_SIZE = 16
 MODEL = "model"
@@ -74,14 +74,14 @@ class EchoWorker:
         sealing = rows[full > self._sealed[rows]]
         indexes = self._sealed[sealing]
         self._sealed[sealing] += 1
-        message = scheduler_pb2.ModelRunnerOutput(
+        message = from_worker_pb2.ModelRunnerOutput(
             step_id=step_id,
             num_decode_rows=len(rows),
             decode_counts=np.full(len(rows), count, np.uint8).tobytes() if count != 1 else b"",
             sealed_slots=sealing.astype("<u2").tobytes(),
             sealed_indexes=indexes.astype("<u2").tobytes(),
             sealed_hashes=self._rng.bytes(HASH_BYTES * len(sealing)),
-            timings=scheduler_pb2.StepTimings(
+            timings=from_worker_pb2.StepTimings(
                 queued_us=100, prepare_us=100, execute_us=20_000, commit_us=100
             ),
         )
@@ -162,7 +162,7 @@ def _start_all(load: Load, scheduler: Scheduler, table: Table) -> None:
     while worker.table.num_running < load.running or worker.table.prefilling:
         step = scheduler.schedule(table.name, 0.0)
         assert step is not None
-        report = scheduler_pb2.ModelRunnerOutput.FromString(
+        report = from_worker_pb2.ModelRunnerOutput.FromString(
             table.echo.report(step.step_id, worker.records[-1].decode_slots)
         )
         report.num_prefill_tokens = step.num_prefill_tokens

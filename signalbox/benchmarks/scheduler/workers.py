@@ -14,7 +14,7 @@ import numpy as np
 
 from signalbox.benchmarks.scheduler.tables import BLOCK_SIZE, MODEL, EchoWorker, Load
 from signalbox.links.outbox import Outbox
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_worker_pb2, generation_pb2, scheduler_pb2, shared_pb2, to_worker_pb2
 
 PROMPT_TOKENS = 64
 MAX_MODEL_LEN = 16_384
@@ -85,14 +85,14 @@ class SimulatedWorker:
         self.line = TimeLine()
         self.rows = np.empty(0, np.int64)
         """Slots that decode."""
-        self.send: Callable[[scheduler_pb2.AttachWorkerRequest], None] = lambda message: None
+        self.send: Callable[[from_worker_pb2.AttachWorkerRequest], None] = lambda message: None
         """Takes a report on its way; set by the stream."""
         self._load = load
         self._num_slots = load.running + 8
         self._random = random.Random(number)
         self._echo = EchoWorker(Load(load.running, 0, 2, PROMPT_TOKENS, 0, 0), self._num_slots)
 
-    def take(self, message: scheduler_pb2.AttachWorkerResponse) -> None:
+    def take(self, message: to_worker_pb2.AttachWorkerResponse) -> None:
         """What the scheduler sent. Raises BenchError for what cannot be simulated."""
         loop = asyncio.get_running_loop()
         for step in message.steps:
@@ -102,10 +102,10 @@ class SimulatedWorker:
                 )
             loop.call_at(loop.time() + self._load.one_way_s, self._start, step)
 
-    def hello(self) -> scheduler_pb2.AttachWorkerRequest:
+    def hello(self) -> from_worker_pb2.AttachWorkerRequest:
         """The first message of its stream."""
-        model = scheduler_pb2.ModelEntry(model=MODEL, max_model_len=MAX_MODEL_LEN, block_size=BLOCK_SIZE)
-        hello = scheduler_pb2.WorkerHello(
+        model = shared_pb2.ModelEntry(model=MODEL, max_model_len=MAX_MODEL_LEN, block_size=BLOCK_SIZE)
+        hello = from_worker_pb2.WorkerHello(
             worker_id=f"sim-{self.number}",
             worker_instance=f"sim-{self.number}",
             address="127.0.0.1:1",
@@ -115,9 +115,9 @@ class SimulatedWorker:
             max_num_batched_tokens=1 << 20,
             kinds=[generation_pb2.REQUEST_KIND_GENERATE],
         )
-        return scheduler_pb2.AttachWorkerRequest(hello=hello)
+        return from_worker_pb2.AttachWorkerRequest(hello=hello)
 
-    def _start(self, step: scheduler_pb2.SchedulerOutput) -> None:
+    def _start(self, step: to_worker_pb2.SchedulerOutput) -> None:
         loop = asyncio.get_running_loop()
         arrived = loop.time()
         if not self.line.busy_until:
@@ -125,15 +125,17 @@ class SimulatedWorker:
         step_s = self._load.step_s * self._random.uniform(1 - STEP_JITTER, 1 + STEP_JITTER)
         queued = max(self.line.busy_until - arrived, 0.0)
         end = self.line.run(arrived, step_s)
-        report = scheduler_pb2.ModelRunnerOutput.FromString(self._echo.report(step.step_id, self.rows))
+        report = from_worker_pb2.ModelRunnerOutput.FromString(self._echo.report(step.step_id, self.rows))
         report.timings.queued_us = int(queued * 1e6)
         report.timings.prepare_us = report.timings.commit_us = 0
         report.timings.execute_us = int(step_s * 1e6)
         self._prefill(step, report)
-        message = scheduler_pb2.AttachWorkerRequest(outputs=[report])
+        message = from_worker_pb2.AttachWorkerRequest(outputs=[report])
         loop.call_at(end + self._load.one_way_s, self.send, message)
 
-    def _prefill(self, step: scheduler_pb2.SchedulerOutput, report: scheduler_pb2.ModelRunnerOutput) -> None:
+    def _prefill(
+        self, step: to_worker_pb2.SchedulerOutput, report: from_worker_pb2.ModelRunnerOutput
+    ) -> None:
         new, cached = step.scheduled_new_reqs, step.scheduled_cached_reqs
         slots = np.frombuffer(new.slots + cached.chunk_slots, "<u2").astype(np.int64)
         starts = np.frombuffer(new.num_computed_tokens + cached.chunk_starts, "<u4")
@@ -148,7 +150,7 @@ class SimulatedWorker:
 async def attach(worker: SimulatedWorker, stub: Any, traffic: Traffic) -> None:
     """A stream of the worker's own, until cancelled. Raises BenchError when the scheduler ends it."""
     stream = stub.AttachWorker()
-    outbox = Outbox[scheduler_pb2.AttachWorkerRequest](MAX_OUTBOX)
+    outbox = Outbox[from_worker_pb2.AttachWorkerRequest](MAX_OUTBOX)
     worker.send = outbox.put
     outbox.put(worker.hello())
 
@@ -191,7 +193,7 @@ async def attach_relay(workers: list[SimulatedWorker], stub: Any, window_s: floa
                     raise BenchError(
                         f"the scheduler closed a link: {entry.closed.error.message or 'divergence'}"
                     )
-                workers[entry.link - 1].take(scheduler_pb2.AttachWorkerResponse.FromString(entry.message))
+                workers[entry.link - 1].take(to_worker_pb2.AttachWorkerResponse.FromString(entry.message))
 
     for link, worker in enumerate(workers, 1):
         worker.send = _relayed(link, outbox)
@@ -201,8 +203,8 @@ async def attach_relay(workers: list[SimulatedWorker], stub: Any, window_s: floa
 
 def _relayed(
     link: int, outbox: Outbox[scheduler_pb2.RelayedRequest]
-) -> Callable[[scheduler_pb2.AttachWorkerRequest], None]:
-    def send(message: scheduler_pb2.AttachWorkerRequest) -> None:
+) -> Callable[[from_worker_pb2.AttachWorkerRequest], None]:
+    def send(message: from_worker_pb2.AttachWorkerRequest) -> None:
         outbox.put(scheduler_pb2.RelayedRequest(link=link, message=message.SerializeToString()))
 
     return send

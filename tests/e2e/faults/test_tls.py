@@ -18,7 +18,14 @@ from signalbox.client import Client
 from signalbox.links import rpc
 from signalbox.links.tls import identity as identities
 from signalbox.links.tls.roles import CALLERS, Role
-from signalbox.v1 import admin_pb2, scheduler_pb2, scheduler_pb2_grpc, worker_pb2, worker_pb2_grpc
+from signalbox.v1 import (
+    admin_pb2,
+    from_worker_pb2,
+    scheduler_pb2,
+    scheduler_pb2_grpc,
+    worker_pb2,
+    worker_pb2_grpc,
+)
 from tests.e2e.conftest import Launch, RunningRing, StartRing
 from tests.e2e.faults.relayed_ring import WORKERS, RelayedRing
 from tests.ports import free_ports
@@ -91,7 +98,7 @@ async def test_a_stranger_attaches_as_nobody(
     ring: RunningRing, certificates: Certificates, tmp_path: Path
 ) -> None:
     """TL5. Once anybody who reached the port became `worker-0` and got prompts."""
-    hello = scheduler_pb2.AttachWorkerRequest()
+    hello = from_worker_pb2.AttachWorkerRequest()
     hello.hello.worker_id = "worker-0"
     stranger = Certificates.make(tmp_path / "theirs")
     attempts = [
@@ -216,7 +223,7 @@ async def test_workers_behind_a_relay(certificates: Certificates, tmp_path: Path
         port = int(ring.metrics["relay"].rpartition(":")[2])
         page = await asyncio.to_thread(scrape, port, believing(certificates), Role.RELAY.dns_name)
         assert "signalbox_relay_attached" in page.text
-        hello = scheduler_pb2.AttachWorkerRequest()
+        hello = from_worker_pb2.AttachWorkerRequest()
         hello.hello.worker_id = "worker-0"
         other = certificates.identity(Role.WORKER, "other", instance="worker-7")
         for identity, role, says_hello, expected in (

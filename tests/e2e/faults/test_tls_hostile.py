@@ -20,7 +20,14 @@ from signalbox.links import rpc
 from signalbox.links.tls import identity as identities
 from signalbox.links.tls.identity import Identity
 from signalbox.links.tls.roles import Role
-from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2
+from signalbox.v1 import (
+    from_frontend_pb2,
+    from_worker_pb2,
+    generation_pb2,
+    shared_pb2,
+    to_frontend_pb2,
+    worker_pb2,
+)
 from tests.contract.hostile_peers import SCHEDULER, WORKER
 from tests.e2e.faults.relayed_ring import WORKERS, RelayedRing
 from tests.e2e.faults.streams import PROMPT_TOKENS, Streams
@@ -37,7 +44,7 @@ EVIL_WORKER = "worker-7"
 HEAR_S, MOST_S = 0.5, 30.0
 """Every link is given so long to be refused, or to answer; and where that is waited for."""
 NUM_SLOTS = 8
-OTHER_MODEL = scheduler_pb2.ModelEntry(model="evil", max_model_len=1024, block_size=4)
+OTHER_MODEL = shared_pb2.ModelEntry(model="evil", max_model_len=1024, block_size=4)
 
 
 @pytest.fixture(scope="module")
@@ -115,36 +122,36 @@ async def say(
     return told
 
 
-def refs(streams: Streams) -> list[scheduler_pb2.RequestRef]:
+def refs(streams: Streams) -> list[shared_pb2.RequestRef]:
     """Of all requests that run, by every number that their attempts may have."""
     return [
-        scheduler_pb2.RequestRef(request_id=request_id, attempt=attempt)
+        shared_pb2.RequestRef(request_id=request_id, attempt=attempt)
         for request_id in streams.request_ids
         for attempt in ATTEMPTS
     ]
 
 
-def orders_of(refs: list[scheduler_pb2.RequestRef]) -> scheduler_pb2.AttachFrontendRequest:
+def orders_of(refs: list[shared_pb2.RequestRef]) -> from_frontend_pb2.AttachFrontendRequest:
     """To a scheduler: an end to each of them, in every way there is."""
-    operation = scheduler_pb2.FrontendOperation
+    operation = from_frontend_pb2.FrontendOperation
     operations = []
     for ref in refs:
-        operations.append(operation(pause=scheduler_pb2.PauseRequest(ref=ref)))
-        check = scheduler_pb2.CheckRequest(ref=ref, worker_id=WORKERS[0], worker_instance="another")
+        operations.append(operation(pause=from_frontend_pb2.PauseRequest(ref=ref)))
+        check = from_frontend_pb2.CheckRequest(ref=ref, worker_id=WORKERS[0], worker_instance="another")
         operations.append(operation(check=check))
-        operations.append(operation(finish=scheduler_pb2.FinishRequest(ref=ref)))
-        operations.append(operation(cancel=scheduler_pb2.CancelRequest(ref=ref)))
-    return scheduler_pb2.AttachFrontendRequest(operations=operations)
+        operations.append(operation(finish=from_frontend_pb2.FinishRequest(ref=ref)))
+        operations.append(operation(cancel=from_frontend_pb2.CancelRequest(ref=ref)))
+    return from_frontend_pb2.AttachFrontendRequest(operations=operations)
 
 
-def slanders(directory: scheduler_pb2.WorkerDirectory) -> list[scheduler_pb2.AttachFrontendRequest]:
+def slanders(directory: to_frontend_pb2.WorkerDirectory) -> list[from_frontend_pb2.AttachFrontendRequest]:
     """To a scheduler: that no worker is to be reached, said in every way."""
     return [
-        scheduler_pb2.AttachFrontendRequest(
+        from_frontend_pb2.AttachFrontendRequest(
             operations=[
-                scheduler_pb2.FrontendOperation(
-                    reach=scheduler_pb2.WorkerReach(
-                        worker=scheduler_pb2.WorkerRef(
+                from_frontend_pb2.FrontendOperation(
+                    reach=from_frontend_pb2.WorkerReach(
+                        worker=shared_pb2.WorkerRef(
                             worker_id=worker.worker_id, worker_instance=worker.worker_instance
                         ),
                         state=state,
@@ -153,21 +160,21 @@ def slanders(directory: scheduler_pb2.WorkerDirectory) -> list[scheduler_pb2.Att
                 for worker in directory.workers
             ]
         )
-        for state in scheduler_pb2.WorkerReachState.values()
+        for state in from_frontend_pb2.WorkerReachState.values()
     ]
 
 
-def directory_in(told: Told) -> scheduler_pb2.WorkerDirectory:
+def directory_in(told: Told) -> to_frontend_pb2.WorkerDirectory:
     for answer in told.answers:
-        response = scheduler_pb2.AttachFrontendResponse.FromString(answer)
+        response = to_frontend_pb2.AttachFrontendResponse.FromString(answer)
         if response.HasField("workers"):
             return response.workers
     raise AssertionError("no directory came")
 
 
-def greeting(uuid: str, *live: scheduler_pb2.RequestRef) -> scheduler_pb2.AttachFrontendRequest:
-    hello = scheduler_pb2.FrontendHello(frontend_instance=uuid, live=live, paused=live)
-    return scheduler_pb2.AttachFrontendRequest(hello=hello)
+def greeting(uuid: str, *live: shared_pb2.RequestRef) -> from_frontend_pb2.AttachFrontendRequest:
+    hello = from_frontend_pb2.FrontendHello(frontend_instance=uuid, live=live, paused=live)
+    return from_frontend_pb2.AttachFrontendRequest(hello=hello)
 
 
 async def read_outputs(ring: RelayedRing, uuid: str, *, acknowledged: int = 0) -> list[Told]:
@@ -216,15 +223,17 @@ async def test_a_frontend_neither_reads_nor_ends_nor_takes_what_is_another_s(
     await streams.assert_all_end_once()
 
 
-def hold(snapshot: scheduler_pb2.WorkerSnapshot, uuid: str, request_ids: Sequence[str], model: str) -> None:
+def hold(snapshot: from_worker_pb2.WorkerSnapshot, uuid: str, request_ids: Sequence[str], model: str) -> None:
     """Claims the requests of a frontend, as many as a worker has slots, in the middle of their outputs."""
     snapshot.scheduler_epoch, snapshot.last_step_id = 1, 5
     for slot, request_id in enumerate(request_ids[:NUM_SLOTS]):
-        entry = snapshot.slots.add(slot=slot, frontend_instance=uuid, status=scheduler_pb2.SLOT_STATUS_DECODE)
+        entry = snapshot.slots.add(
+            slot=slot, frontend_instance=uuid, status=from_worker_pb2.SLOT_STATUS_DECODE
+        )
         entry.ref.request_id, entry.ref.attempt = request_id, slot + 1
         entry.num_computed_tokens, entry.num_output_tokens, entry.prefill_target = 10, 2, PROMPT_TOKENS
         entry.block_ids = b"".join(block.to_bytes(4, "little") for block in range(3 * slot, 3 * slot + 3))
-        entry.scheduler_meta = scheduler_pb2.RequestMeta(
+        entry.scheduler_meta = from_frontend_pb2.RequestMeta(
             model=model, num_prompt_tokens=PROMPT_TOKENS, max_tokens=NUM_TOKENS, hash_block_size=4
         ).SerializeToString()
 

@@ -13,7 +13,7 @@ from frontend_svc.config import FrontendSettings
 from frontend_svc.server import Frontend
 from signalbox.links.tls import identity as identities
 from signalbox.links.tls.roles import Role
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import shared_pb2, to_frontend_pb2
 from tests.e2e.faults.relayed_ring import WORKERS, RelayedRing
 from tests.e2e.faults.streams import Streams
 from tests.frontend_svc.helpers import until
@@ -24,7 +24,7 @@ from tests.signalbox.links.tls.impostors import FIND_LEADER, Impostor, standing,
 pytestmark = pytest.mark.timeout(300)
 
 NUM_STREAMS = 8
-MODEL_ENTRY = scheduler_pb2.ModelEntry(
+MODEL_ENTRY = shared_pb2.ModelEntry(
     model="toy", max_model_len=256, block_size=16, max_request_tokens=200, vocab_size=320
 )
 
@@ -87,9 +87,9 @@ async def test_a_frontend_takes_no_impostor_for_a_worker(ours: Certificates, the
     async with standing_for(Role.WORKER, ours, theirs) as impostors:
         addresses = {name: each.address for name, each in impostors.items()}
         addresses["true"] = f"127.0.0.1:{await worker.server.start('127.0.0.1:0')}"
-        scheduler.directory = scheduler_pb2.WorkerDirectory(
+        scheduler.directory = to_frontend_pb2.WorkerDirectory(
             workers=[
-                scheduler_pb2.WorkerEntry(
+                to_frontend_pb2.WorkerEntry(
                     worker_id=name, worker_instance=f"process-{name}", address=address, model=MODEL_ENTRY
                 )
                 for name, address in addresses.items()

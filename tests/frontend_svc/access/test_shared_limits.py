@@ -15,7 +15,7 @@ from frontend_svc.server import Frontend
 from frontend_svc.text.tokenizer import Tokenizer
 from scheduler_svc.server import TICK_S, tick_for_ever
 from scheduler_svc.step_loop import StepLoop
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2, shared_pb2
 from tests.frontend_svc.guarded import COMPLETION, KeyRing, Start, ask, http_of
 from tests.frontend_svc.helpers import until
 from tests.frontend_svc.scripted_cluster import Cluster
@@ -32,7 +32,7 @@ async def scheduling(
     cluster: Cluster, tokenizer: Tokenizer, port: int = 0
 ) -> AsyncIterator[tuple[StepLoop, str]]:
     """A scheduler, its loop and its address, with a worker that takes requests and never runs a step."""
-    model = scheduler_pb2.ModelEntry(
+    model = shared_pb2.ModelEntry(
         model="toy",
         max_model_len=256,
         block_size=4,
@@ -52,7 +52,7 @@ async def scheduling(
 
 async def _read(stream: Any) -> None:
     while await stream.read():
-        await stream.write(scheduler_pb2.AttachWorkerRequest())
+        await stream.write(from_worker_pb2.AttachWorkerRequest())
 
 
 @pytest.fixture

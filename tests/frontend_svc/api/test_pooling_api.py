@@ -14,7 +14,7 @@ import pytest
 
 from frontend_svc.server import Frontend
 from signalbox.v1 import generation_pb2 as generation
-from signalbox.v1 import scheduler_pb2 as scheduler
+from signalbox.v1 import to_frontend_pb2
 from tests.frontend_svc.helpers import STOP, until
 from tests.frontend_svc.scripted_cluster import Cluster, Row
 
@@ -51,7 +51,7 @@ def serve(cluster: Cluster, result: Result = by_length) -> list[Any]:
 async def set_tasks(cluster: Cluster, frontend: Frontend, *tasks: int) -> None:
     """The worker says what it serves."""
     cluster.model.tasks[:] = tasks  # type: ignore[assignment]
-    directory = scheduler.WorkerDirectory(workers=[cluster.entry()])
+    directory = to_frontend_pb2.WorkerDirectory(workers=[cluster.entry()])
     cluster.scheduler.send(workers=directory)
     await until(lambda: [int(task) for task in frontend.directory.models[0].tasks] == sorted(tasks))
 

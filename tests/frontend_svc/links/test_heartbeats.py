@@ -13,7 +13,7 @@ from frontend_svc.links.worker_links import WorkerLinks
 from frontend_svc.requests.sessions.session import Session
 from frontend_svc.server import Frontend
 from signalbox.protocol.enums import WorkerReach
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, shared_pb2, to_frontend_pb2
 from tests.frontend_svc.guarded import Start
 from tests.frontend_svc.helpers import until
 from tests.frontend_svc.requests.test_sessions import make_request
@@ -37,7 +37,7 @@ async def place(frontend: Frontend, cluster: Cluster, request_id: str = "r") -> 
 
 def test_states_are_those_of_the_protocol() -> None:
     ours = {f"WORKER_REACH_STATE_{state.name}": state.value for state in WorkerReach}
-    assert ours | {"WORKER_REACH_STATE_UNSPECIFIED": 0} == dict(scheduler_pb2.WorkerReachState.items())
+    assert ours | {"WORKER_REACH_STATE_UNSPECIFIED": 0} == dict(from_frontend_pb2.WorkerReachState.items())
 
 
 async def test_both_links_beat(frontend: Frontend, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ async def test_a_frontend_that_its_scheduler_does_not_hear_says_hello_again(
 ) -> None:
     """H4: it hears the scheduler itself; what it waits for comes with the hello."""
     session = await place(frontend, cluster)
-    cluster.scheduler.outbox.put_nowait(scheduler_pb2.AttachFrontendResponse(hears_nothing=True))
+    cluster.scheduler.outbox.put_nowait(to_frontend_pb2.AttachFrontendResponse(hears_nothing=True))
     await until(lambda: len(cluster.scheduler.hellos) == 2)
     await until(lambda: frontend.is_ready)
     assert [ref.request_id for ref in cluster.scheduler.hellos[1].live] == [session.request_id]
@@ -131,7 +131,7 @@ async def test_a_process_that_is_listed_again_is_reported_as_heard(
     else:
         cluster.worker.is_stopped = True
     assert await reach_of(cluster) is reach
-    cluster.scheduler.send(workers=scheduler_pb2.WorkerDirectory())
+    cluster.scheduler.send(workers=to_frontend_pb2.WorkerDirectory())
     await until(lambda: not frontend.directory.models)
     for link in frontend.workers._links.values():
         link._given_up.set()
@@ -141,7 +141,7 @@ async def test_a_process_that_is_listed_again_is_reported_as_heard(
         cluster.worker.instance = instance
         cluster.worker_port = await cluster.worker.server.start("127.0.0.1:0")
     cluster.worker.is_stopped = False
-    cluster.scheduler.send(workers=scheduler_pb2.WorkerDirectory(workers=[cluster.entry()]))
+    cluster.scheduler.send(workers=to_frontend_pb2.WorkerDirectory(workers=[cluster.entry()]))
     assert await asyncio.wait_for(reach_of(cluster), 5) is WorkerReach.HEARD
     await opened(frontend)
 
@@ -169,7 +169,7 @@ async def test_a_worker_that_nobody_listens_for_is_reported_at_once(
 ) -> None:
     """E3: the directory may have dropped it by then."""
     await place(frontend, cluster)
-    cluster.scheduler.send(workers=scheduler_pb2.WorkerDirectory())
+    cluster.scheduler.send(workers=to_frontend_pb2.WorkerDirectory())
     await until(lambda: not frontend.directory.models)
     assert (await cluster.scheduler.next("check")).worker_instance == ""
     began = time.monotonic()
@@ -205,7 +205,7 @@ async def test_an_unreachable_worker_is_asked_for_again_and_again(start: Start, 
         address = f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"
         entry = cluster.entry()
         entry.address, entry.worker_instance = address, "worker-process-2"
-        cluster.scheduler.send(workers=scheduler_pb2.WorkerDirectory(workers=[entry] if listed else []))
+        cluster.scheduler.send(workers=to_frontend_pb2.WorkerDirectory(workers=[entry] if listed else []))
 
     silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     accept_nothing(True)
@@ -232,7 +232,7 @@ async def test_requests_leave_a_worker_out_of_reach_when_they_can(
         entry = cluster.entry()
         entry.worker_id, entry.worker_instance = "other", other.instance
         entry.address = f"127.0.0.1:{await other.server.start('127.0.0.1:0')}"
-        cluster.scheduler.send(workers=scheduler_pb2.WorkerDirectory(workers=[cluster.entry(), entry]))
+        cluster.scheduler.send(workers=to_frontend_pb2.WorkerDirectory(workers=[cluster.entry(), entry]))
         await until(lambda: [link.is_open for link in frontend.workers._links.values()] == [True, True])
     session = await place(frontend, cluster)
     cluster.worker.is_stopped = True
@@ -253,7 +253,7 @@ async def test_requests_leave_a_worker_out_of_reach_when_they_can(
 async def test_outputs_that_a_worker_threw_away_are_asked_for(frontend: Frontend, cluster: Cluster) -> None:
     """F5: the scheduler knows of it, and has forgotten what ended there."""
     session = await place(frontend, cluster)
-    ref = scheduler_pb2.WorkerRef(worker_id="w", worker_instance=cluster.worker.instance)
+    ref = shared_pb2.WorkerRef(worker_id="w", worker_instance=cluster.worker.instance)
     cluster.scheduler.send(outputs_lost=[ref])
     check = await cluster.scheduler.next("check")
     assert (check.ref.attempt, check.worker_instance) == (session.attempt, cluster.worker.instance)
@@ -267,12 +267,12 @@ async def test_a_log_goes_on_where_it_was_read_whatever_link_reads_it(
     """F5: an unlisted worker whose stream broke is the same process when it is listed again."""
     cluster.worker.emit(Row(77, 0, [1]))
     await until(lambda: cluster.worker.acknowledged == 1)
-    cluster.scheduler.send(workers=scheduler_pb2.WorkerDirectory())
+    cluster.scheduler.send(workers=to_frontend_pb2.WorkerDirectory())
     await until(lambda: not frontend.directory.models)
     cluster.worker.break_link()
     await until(lambda: not frontend.workers._links)
     session = await place(frontend, cluster)
-    cluster.scheduler.send(workers=scheduler_pb2.WorkerDirectory(workers=[cluster.entry()]))
+    cluster.scheduler.send(workers=to_frontend_pb2.WorkerDirectory(workers=[cluster.entry()]))
     await until(lambda: len(cluster.worker.hellos) == 2)
     hello = cluster.worker.hellos[1]
     assert (hello.acknowledged, hello.log_number) == (1, cluster.worker.log_number)
@@ -307,7 +307,7 @@ async def test_hello_names_who_may_have_requests(frontend: Frontend, cluster: Cl
 async def test_the_first_directory_of_a_scheduler_asks_nothing(frontend: Frontend, cluster: Cluster) -> None:
     """J1: its hello has named all that lives; workers come one by one."""
     await place(frontend, cluster)
-    directory, cluster.scheduler.directory = cluster.scheduler.directory, scheduler_pb2.WorkerDirectory()
+    directory, cluster.scheduler.directory = cluster.scheduler.directory, to_frontend_pb2.WorkerDirectory()
     cluster.scheduler.break_link()
     await until(lambda: len(cluster.scheduler.hellos) == 2)
     await until(lambda: not frontend.directory.models)
@@ -321,7 +321,7 @@ async def test_processes_whose_place_others_took_are_forgotten(frontend: Fronten
     links: WorkerLinks = frontend.workers
     for number in range(2, 6):
         cluster.worker.instance = f"worker-process-{number}"
-        cluster.scheduler.send(workers=scheduler_pb2.WorkerDirectory(workers=[cluster.entry()]))
+        cluster.scheduler.send(workers=to_frontend_pb2.WorkerDirectory(workers=[cluster.entry()]))
         cluster.worker.break_link()
         await until(lambda: len(links._links) == 1 and frontend.is_ready)
         await until(lambda: list(links._processes) == [cluster.worker.instance])

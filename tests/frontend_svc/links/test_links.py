@@ -14,9 +14,9 @@ from frontend_svc.requests.sessions.session import Session
 from frontend_svc.server import Frontend
 from frontend_svc.text.tokenizer import Tokenizer
 from signalbox.links import rpc
-from signalbox.v1 import frontend_pb2, scheduler_pb2, worker_pb2
+from signalbox.v1 import frontend_pb2, to_frontend_pb2, worker_pb2
 from signalbox.v1.frontend_pb2_grpc import GenerationServiceStub
-from signalbox.v1.scheduler_pb2 import WorkerDirectory
+from signalbox.v1.to_frontend_pb2 import WorkerDirectory
 from tests.frontend_svc.helpers import character_ids, until
 from tests.frontend_svc.requests.test_sessions import make_request
 from tests.frontend_svc.scripted_cluster import Cluster, Row, ScriptedWorker, make_batch
@@ -233,7 +233,7 @@ async def test_an_output_is_joined_from_two_workers(
         target.emit(Row(ref.attempt, 1, ids[1:4], leg=1))
         await until(lambda: "target" in session.legs.workers)
         assert list(session.output) == ids[:2]
-        placed = scheduler_pb2.RequestPlaced(ref=ref, worker_id="target", leg=1)
+        placed = to_frontend_pb2.RequestPlaced(ref=ref, worker_id="target", leg=1)
         cluster.scheduler.send(placed=[placed])
         await until(lambda: session.worker_id == "target")
         cluster.worker.emit(Row(ref.attempt, 2, ids[:1], 2))

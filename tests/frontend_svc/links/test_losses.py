@@ -13,7 +13,7 @@ from frontend_svc.requests.sessions.session import Session
 from frontend_svc.requests.sessions.session_table import SessionTable
 from signalbox.errors import InternalError, ResourceExhaustedError, UnavailableError
 from signalbox.protocol.enums import FinishReason, LossCause
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import to_frontend_pb2
 from tests.frontend_svc.helpers import make_logprobs, until
 from tests.frontend_svc.requests.test_sessions import Recorder, make_request, make_table, outputs, read_all
 
@@ -39,7 +39,7 @@ def lose(session: Session, cause: LossCause) -> None:
 
 def test_the_causes_are_those_of_the_protocol() -> None:
     ours = {f"LOSS_CAUSE_{cause.name}": cause.value for cause in LossCause}
-    assert ours == dict(scheduler_pb2.LossCause.items())
+    assert ours == dict(to_frontend_pb2.LossCause.items())
     assert LossCause(99) is LossCause.UNSPECIFIED
 
 

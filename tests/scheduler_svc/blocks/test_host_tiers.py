@@ -22,7 +22,7 @@ from scheduler_svc.links.delta import parse_offer
 from signalbox.protocol.block_groups import SPINE, BlockGroup, StateGroup
 from signalbox.protocol.columns import HOST_BIT
 from signalbox.protocol.enums import BlockGroupKind
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 from tests.scheduler_svc.harness import WORKER, make_info, make_request, report_for, run_step
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.links.delta import build_groups, build_state_group, host_blocks_of
@@ -245,11 +245,11 @@ def test_copies_of_steps_that_never_came_are_not_there(group: int) -> None:
 def test_a_hello_says_the_places_of_each_group() -> None:
     """X11, R10: who knows of one group in a host tier sees none."""
     info = RunnerInfo("m", 32, 4, 64, 100, (), num_host_blocks=7, groups=(WINDOW,), state_group=STATES)
-    hello = scheduler_pb2.WorkerHello(
+    hello = from_worker_pb2.WorkerHello(
         groups=build_groups(info), state_group=build_state_group(info), **host_blocks_of(info)
     )
     assert hello.num_host_blocks == 0
     offer = parse_offer(hello)
     assert (offer.num_host_blocks, offer.groups, offer.state_group) == (7, (WINDOW,), STATES)
-    plain = scheduler_pb2.WorkerHello(**host_blocks_of(replace(info, groups=(), state_group=None)))
+    plain = from_worker_pb2.WorkerHello(**host_blocks_of(replace(info, groups=(), state_group=None)))
     assert plain.num_host_blocks == 7

@@ -11,7 +11,7 @@ from scheduler_svc.core.state.requests.tenants import TenantLimits
 from scheduler_svc.core.state.worker_check import check_state
 from scheduler_svc.step_loop import StepLoop
 from signalbox.protocol.enums import SlotStatus
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import to_worker_pb2
 from tests.scheduler_svc.attached import make_hello
 from tests.scheduler_svc.harness import (
     WORKER,
@@ -94,7 +94,7 @@ def test_loans_travel_with_ticks() -> None:
     scheduler = make_scheduler(max_inflight_steps=1)
     now = 0.0
     loop = StepLoop(scheduler, lambda: now, lambda when, action: None)
-    sent: list[scheduler_pb2.AttachWorkerResponse] = []
+    sent: list[to_worker_pb2.AttachWorkerResponse] = []
     loop.attach_worker(make_hello("a").hello, sent.append)
     scheduler.submit(make_request("x", 6), now)
     loop.tick()

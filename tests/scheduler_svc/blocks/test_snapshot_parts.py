@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_svc.core.recovery import snapshot as recovery
 from scheduler_svc.links.worker_link import SNAPSHOT_FIELD
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2, shared_pb2, to_worker_pb2
 from tests.scheduler_svc.attached import RelayStream, dial, make_hello, serve
 
 
@@ -18,14 +18,14 @@ def _piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(recovery, "PIECE_SLOTS", request.param)
 
 
-def make_slot(number: int) -> scheduler_pb2.SlotSnapshot:
+def make_slot(number: int) -> from_worker_pb2.SlotSnapshot:
     """A decode row of nine tokens in three blocks."""
-    meta = scheduler_pb2.RequestMeta(model="m", num_prompt_tokens=8, max_tokens=8)
-    return scheduler_pb2.SlotSnapshot(
+    meta = from_frontend_pb2.RequestMeta(model="m", num_prompt_tokens=8, max_tokens=8)
+    return from_worker_pb2.SlotSnapshot(
         slot=number,
-        ref=scheduler_pb2.RequestRef(request_id=f"r{number}", attempt=1),
+        ref=shared_pb2.RequestRef(request_id=f"r{number}", attempt=1),
         frontend_instance="f",
-        status=scheduler_pb2.SLOT_STATUS_DECODE,
+        status=from_worker_pb2.SLOT_STATUS_DECODE,
         block_ids=np.arange(3 * number, 3 * number + 3, dtype="<u4").tobytes(),
         num_computed_tokens=8,
         num_output_tokens=1,
@@ -34,14 +34,14 @@ def make_slot(number: int) -> scheduler_pb2.SlotSnapshot:
     )
 
 
-def make_parts(*numbers: int) -> list[scheduler_pb2.AttachWorkerRequest]:
+def make_parts(*numbers: int) -> list[from_worker_pb2.AttachWorkerRequest]:
     """A hello that holds the first slot, and a part for each of the others."""
     first, *others = numbers
-    snapshot = scheduler_pb2.WorkerSnapshot(
+    snapshot = from_worker_pb2.WorkerSnapshot(
         scheduler_epoch=1, last_step_id=5, slots=[make_slot(first)], num_parts=len(others)
     )
-    parts = [scheduler_pb2.SnapshotPart(slots=[make_slot(number)]) for number in others]
-    messages = [scheduler_pb2.AttachWorkerRequest(snapshot_part=part) for part in parts]
+    parts = [from_worker_pb2.SnapshotPart(slots=[make_slot(number)]) for number in others]
+    messages = [from_worker_pb2.AttachWorkerRequest(snapshot_part=part) for part in parts]
     return [make_hello("w", snapshot=snapshot), *messages]
 
 
@@ -59,7 +59,7 @@ async def test_a_hello_is_taken_when_its_last_part_is_there(relayed: bool) -> No
             else:
                 await worker.write(message)
         greeting = await (relay.next_of(1) if relayed else worker.read())
-        assert isinstance(greeting, scheduler_pb2.AttachWorkerResponse) and greeting.scheduler_epoch == 7
+        assert isinstance(greeting, to_worker_pb2.AttachWorkerResponse) and greeting.scheduler_epoch == 7
         held = loop.core.workers["w"]
         assert sorted(request.key.request_id for request in held.requests()) == ["r0", "r1", "r2"]
         assert held.draining, "what came between the parts is not forgotten"

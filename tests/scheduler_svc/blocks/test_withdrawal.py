@@ -13,7 +13,7 @@ from scheduler_svc.core.state.requests.notices import Lost
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.links.delta import parse_report
 from signalbox.protocol.enums import FinishReason, LossCause, SlotStatus
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 from tests.scheduler_svc.harness import (
     WORKER,
     make_info,
@@ -132,7 +132,7 @@ def test_a_request_that_was_adopted_takes_all_that_it_has_with_it() -> None:
 
 
 def test_a_report_names_withdrawn_slots() -> None:
-    message = scheduler_pb2.ModelRunnerOutput(step_id=3, withdrawn_slots=b"\2\0\1\1")
+    message = from_worker_pb2.ModelRunnerOutput(step_id=3, withdrawn_slots=b"\2\0\1\1")
     assert parse_report(message).withdrawn == [2, 257]
 
 

@@ -13,7 +13,7 @@ from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.links.delta import build_step
 from scheduler_svc.links.events import take_event
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 from tests.scheduler_svc.harness import WORKER, make_scheduler
 from worker_svc.links.delta import parse_step
 
@@ -71,7 +71,7 @@ def test_who_knows_no_disk_orders_nothing_and_leaves_news_out() -> None:
     """DT9, R10: a step without orders has no word of a disk, and an event of an unknown kind changes nothing."""
     message = build_step(StepDecision(1), 1)
     assert not message.HasField("disk") and parse_step(message).disk is None
-    unknown = scheduler_pb2.WorkerEvent.FromString(
+    unknown = from_worker_pb2.WorkerEvent.FromString(
         b"\xfa\x3f\x02\x08\x01"
     )  # of a field that does not exist yet
     core: Any = None
@@ -90,7 +90,7 @@ def test_what_cannot_be_read_ends_the_link_alone(said: dict[str, Any]) -> None:
     """DT9: the worker is asked for its snapshot, as with any other message."""
     core = make_scheduler()
     with pytest.raises(DivergenceError, match="what it says of its disk cannot be read"):
-        take_event(core, WORKER, scheduler_pb2.WorkerEvent(**said), 0.0)
-    take_event(core, WORKER, scheduler_pb2.WorkerEvent(disk_loads_ended={"step_id": 9, "lost": b""}), 0.0)
-    take_event(core, WORKER, scheduler_pb2.WorkerEvent(disk_news={"groups": [{"group": 99}]}), 0.0)
+        take_event(core, WORKER, from_worker_pb2.WorkerEvent(**said), 0.0)
+    take_event(core, WORKER, from_worker_pb2.WorkerEvent(disk_loads_ended={"step_id": 9, "lost": b""}), 0.0)
+    take_event(core, WORKER, from_worker_pb2.WorkerEvent(disk_news={"groups": [{"group": 99}]}), 0.0)
     core.check_integrity()

@@ -10,7 +10,7 @@ from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.links.events import take_event
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 from tests.scheduler_svc.handoff.pair import A, B, Pair
 
 C = "c"
@@ -27,9 +27,9 @@ def fail_at(pair: Pair, name: str, now: float, reason: str = "nothing answers at
     failing = [each for each in handoffs_of(pair.a).exports.values() if each.target.info.worker_id == name]
     pair.step(name, now)
     for handoff in failing:
-        ended = scheduler_pb2.ImportEnded(slot=handoff.target_slot, transfer=handoff.transfer)
+        ended = from_worker_pb2.ImportEnded(slot=handoff.target_slot, transfer=handoff.transfer)
         ended.error.message = reason
-        take_event(pair.core, name, scheduler_pb2.WorkerEvent(import_ended=ended), now)
+        take_event(pair.core, name, from_worker_pb2.WorkerEvent(import_ended=ended), now)
     pair.step(A, now)
     pair.step(name, now)
     return len(failing)

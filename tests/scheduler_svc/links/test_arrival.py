@@ -8,7 +8,7 @@ from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.links import delta
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2, shared_pb2
 from tests.scheduler_svc.attached import make_hello
 from tests.scheduler_svc.harness import make_info, make_request, make_slot, run_step
 
@@ -23,12 +23,12 @@ def test_a_request_arrived_by_our_clock_whatever_its_frontend_thinks_the_time_is
     age_ms: int, arrival_ms: int
 ) -> None:
     """A frontend whose clock was slow went first in every queue."""
-    meta = scheduler_pb2.RequestMeta(model="m", num_prompt_tokens=3, arrival_ms=5, age_ms=age_ms)
-    ref = scheduler_pb2.RequestRef(request_id="a", attempt=1)
-    message = scheduler_pb2.SubmitRequest(ref=ref, meta=meta)
+    meta = from_frontend_pb2.RequestMeta(model="m", num_prompt_tokens=3, arrival_ms=5, age_ms=age_ms)
+    ref = shared_pb2.RequestRef(request_id="a", attempt=1)
+    message = from_frontend_pb2.SubmitRequest(ref=ref, meta=meta)
     request = delta.parse_submit(message, "f", WALL_MS)
     assert request.arrival_ms == arrival_ms
-    echoed = scheduler_pb2.RequestMeta.FromString(request.meta)
+    echoed = from_frontend_pb2.RequestMeta.FromString(request.meta)
     assert (echoed.arrival_ms, echoed.age_ms) == (arrival_ms, 0), "what the next scheduler will see"
 
 
@@ -36,11 +36,11 @@ def test_a_request_arrived_by_our_clock_whatever_its_frontend_thinks_the_time_is
 def test_an_adopted_request_arrived_when_another_scheduler_said_but_not_in_the_future(
     stamped: int, arrival_ms: int
 ) -> None:
-    meta = scheduler_pb2.RequestMeta(model="m", num_prompt_tokens=3, arrival_ms=stamped)
-    slot = scheduler_pb2.SlotSnapshot(
-        status=scheduler_pb2.SLOT_STATUS_PREEMPTED, scheduler_meta=meta.SerializeToString()
+    meta = from_frontend_pb2.RequestMeta(model="m", num_prompt_tokens=3, arrival_ms=stamped)
+    slot = from_worker_pb2.SlotSnapshot(
+        status=from_worker_pb2.SLOT_STATUS_PREEMPTED, scheduler_meta=meta.SerializeToString()
     )
-    hello = make_hello("w", snapshot=scheduler_pb2.WorkerSnapshot(slots=[slot])).hello
+    hello = make_hello("w", snapshot=from_worker_pb2.WorkerSnapshot(slots=[slot])).hello
     _, snapshot = delta.parse_hello(hello, WALL_MS)
     assert snapshot is not None and snapshot.slots[0].request.arrival_ms == arrival_ms
 

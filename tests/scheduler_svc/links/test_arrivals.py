@@ -17,7 +17,7 @@ from scheduler_svc.links.arrivals import Arrivals
 from scheduler_svc.links.worker_link import WorkerSession
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import DuplicateWorkerError, InternalError, SignalboxError
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2, shared_pb2, to_worker_pb2
 from tests.scheduler_svc.attached import MODEL, make_event, make_hello, make_report
 from tests.scheduler_svc.blocks.test_snapshot_parts import make_slot
 
@@ -35,8 +35,8 @@ def _one_slot_in_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
 class Stream:
     """A worker's stream: what is sent on it, and whether it was closed."""
 
-    def __init__(self, ring: Ring, message: scheduler_pb2.AttachWorkerRequest) -> None:
-        self.sent: list[scheduler_pb2.AttachWorkerResponse] = []
+    def __init__(self, ring: Ring, message: from_worker_pb2.AttachWorkerRequest) -> None:
+        self.sent: list[to_worker_pb2.AttachWorkerResponse] = []
         self.num_closed = 0
         self.session = WorkerSession(ring.loop, message, self.sent.append, self._close)
 
@@ -57,10 +57,10 @@ class Ring:
         config = SchedulerConfig(max_inflight_steps=1, max_num_batched_tokens=64)
         self.core = Scheduler(config, 7, 0.0, instance="ours")
         self.loop = StepLoop(self.core, lambda: self.now, lambda when, turn: self.turns.append(turn))
-        hello = scheduler_pb2.FrontendHello(
+        hello = from_frontend_pb2.FrontendHello(
             frontend_instance="f",
-            live=[scheduler_pb2.RequestRef(request_id=name, attempt=1) for name in sorted(NAMES)],
-            workers=[scheduler_pb2.WorkerRef(worker_id="w")],
+            live=[shared_pb2.RequestRef(request_id=name, attempt=1) for name in sorted(NAMES)],
+            workers=[shared_pb2.WorkerRef(worker_id="w")],
         )
         self.frontend = self.loop.attach_frontend(hello)
 
@@ -74,8 +74,8 @@ class Ring:
             num_turns -= 1
 
     def operate(self, **operation: Any) -> None:
-        message = scheduler_pb2.AttachFrontendRequest(
-            operations=[scheduler_pb2.FrontendOperation(**operation)]
+        message = from_frontend_pb2.AttachFrontendRequest(
+            operations=[from_frontend_pb2.FrontendOperation(**operation)]
         )
         self.loop.on_frontend(self.frontend, message)
 
@@ -89,18 +89,18 @@ class Ring:
 
 def make_big_hello(
     numbers: Iterator[int] | range = range(NUM_SLOTS), instance: str = "w-1", scheduler: str = "theirs"
-) -> scheduler_pb2.AttachWorkerRequest:
+) -> from_worker_pb2.AttachWorkerRequest:
     slots = [make_slot(number) for number in numbers]
-    snapshot = scheduler_pb2.WorkerSnapshot(
+    snapshot = from_worker_pb2.WorkerSnapshot(
         scheduler_epoch=1, last_step_id=5, slots=slots, scheduler_instance=scheduler
     )
     return make_hello("w", worker_instance=instance, snapshot=snapshot)
 
 
 def submit(name: str) -> dict[str, Any]:
-    meta = scheduler_pb2.RequestMeta(model=MODEL, num_prompt_tokens=6, max_tokens=8)
-    ref = scheduler_pb2.RequestRef(request_id=name, attempt=9)
-    return {"submit": scheduler_pb2.SubmitRequest(ref=ref, meta=meta)}
+    meta = from_frontend_pb2.RequestMeta(model=MODEL, num_prompt_tokens=6, max_tokens=8)
+    ref = shared_pb2.RequestRef(request_id=name, attempt=9)
+    return {"submit": from_frontend_pb2.SubmitRequest(ref=ref, meta=meta)}
 
 
 def test_nothing_is_sent_before_the_worker_is_taken_in_and_a_small_hello_is_at_once() -> None:
@@ -180,7 +180,9 @@ def test_a_request_that_is_cancelled_between_two_pieces_is_released(cut: int, na
     ring = Ring()
     stream = ring.dial()
     ring.go_on(cut)
-    ring.operate(cancel=scheduler_pb2.CancelRequest(ref=scheduler_pb2.RequestRef(request_id=name, attempt=1)))
+    ring.operate(
+        cancel=from_frontend_pb2.CancelRequest(ref=shared_pb2.RequestRef(request_id=name, attempt=1))
+    )
     ring.go_on()
     assert ring.names() == NAMES - {name}
     slot = int(name[1:])
@@ -196,7 +198,7 @@ def test_pausing_and_newer_attempts_between_two_pieces_hold(cut: int) -> None:
     first.session.end()
     stream = ring.dial(scheduler="ours")
     ring.go_on(cut)
-    ring.operate(pause=scheduler_pb2.PauseRequest(ref=scheduler_pb2.RequestRef(request_id="r2", attempt=1)))
+    ring.operate(pause=from_frontend_pb2.PauseRequest(ref=shared_pb2.RequestRef(request_id="r2", attempt=1)))
     ring.operate(**submit("r1"))
     ring.go_on()
     assert ring.names() == NAMES

@@ -16,7 +16,7 @@ from scheduler_svc.links import worker_link
 from scheduler_svc.links.worker_link import SNAPSHOT_FIELD, WorkerSession
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2, shared_pb2
 from tests.scheduler_svc.attached import RelayStream, dial, make_event, make_hello, serve
 from tests.scheduler_svc.blocks.test_snapshot_parts import make_slot
 
@@ -36,7 +36,7 @@ class Peer:
         self.is_closed = False
         self.session: WorkerSession | None = None
 
-    def dial(self, first: scheduler_pb2.AttachWorkerRequest) -> WorkerSession:
+    def dial(self, first: from_worker_pb2.AttachWorkerRequest) -> WorkerSession:
         self.session = WorkerSession(self.loop, first, lambda message: None, self._close)
         return self.session
 
@@ -51,25 +51,25 @@ class Peer:
             self.session.end()
 
 
-def announce(num_parts: int, *numbers: int) -> scheduler_pb2.AttachWorkerRequest:
+def announce(num_parts: int, *numbers: int) -> from_worker_pb2.AttachWorkerRequest:
     """A hello with the slots `numbers`, and so many parts to come."""
     slots = [make_slot(number) for number in numbers]
-    snapshot = scheduler_pb2.WorkerSnapshot(
+    snapshot = from_worker_pb2.WorkerSnapshot(
         scheduler_epoch=1, last_step_id=5, slots=slots, num_parts=num_parts
     )
     return make_hello("w", snapshot=snapshot)
 
 
-def make_part(*numbers: int, **fields: Any) -> scheduler_pb2.AttachWorkerRequest:
+def make_part(*numbers: int, **fields: Any) -> from_worker_pb2.AttachWorkerRequest:
     slots = [make_slot(number) for number in numbers]
     for slot in slots:
-        slot.MergeFrom(scheduler_pb2.SlotSnapshot(**fields))
-    return scheduler_pb2.AttachWorkerRequest(snapshot_part=scheduler_pb2.SnapshotPart(slots=slots))
+        slot.MergeFrom(from_worker_pb2.SlotSnapshot(**fields))
+    return from_worker_pb2.AttachWorkerRequest(snapshot_part=from_worker_pb2.SnapshotPart(slots=slots))
 
 
 @pytest.mark.parametrize("first", [announce(U32_MAX), announce(8, 0), announce(0, *range(9))])
 def test_more_parts_or_slots_than_the_worker_has_are_refused_at_once(
-    first: scheduler_pb2.AttachWorkerRequest,
+    first: from_worker_pb2.AttachWorkerRequest,
 ) -> None:
     with pytest.raises(InvalidRequestError, match="of 8 slots") as refusal:
         Peer().dial(first)
@@ -123,8 +123,8 @@ def test_a_worker_that_says_too_much_before_it_is_taken_in_is_to_say_hello_again
     monkeypatch.setattr(worker_link, "MAX_EARLY_BYTES", 20_000)
     peer = Peer()
     session = peer.dial(announce(1))
-    event = scheduler_pb2.WorkerEvent(leaving=scheduler_pb2.Leaving(reason="x" * size))
-    told = scheduler_pb2.AttachWorkerRequest(events=[event])
+    event = from_worker_pb2.WorkerEvent(leaving=from_worker_pb2.Leaving(reason="x" * size))
+    told = from_worker_pb2.AttachWorkerRequest(events=[event])
     count = next(number for number in range(1000) if not session.take(told))
     assert peer.is_closed and 10 <= count <= 80
     assert session.refusal is None and not peer.loop.core.workers
@@ -158,8 +158,8 @@ def test_an_offer_out_of_bounds_is_refused_by_name(field: str, values: tuple[int
 )
 def test_a_group_out_of_bounds_is_refused_by_name(field: str, value: int) -> None:
     """GR2, GR5: ten blocks of 16 are for a reach of 128 and a step."""
-    message = make_hello("w", model=scheduler_pb2.ModelEntry(model="m", max_model_len=1024, block_size=16))
-    group = message.hello.groups.add(kind=scheduler_pb2.BLOCK_GROUP_KIND_WINDOW, reach=128, num_blocks=10)
+    message = make_hello("w", model=shared_pb2.ModelEntry(model="m", max_model_len=1024, block_size=16))
+    group = message.hello.groups.add(kind=shared_pb2.BLOCK_GROUP_KIND_WINDOW, reach=128, num_blocks=10)
     Peer().dial(message)
     setattr(group, field, value)
     with pytest.raises(InvalidRequestError) as refusal:
@@ -168,8 +168,8 @@ def test_a_group_out_of_bounds_is_refused_by_name(field: str, value: int) -> Non
 
 
 def test_chunks_are_in_whole_blocks_and_groups_are_few() -> None:
-    message = make_hello("w", model=scheduler_pb2.ModelEntry(model="m", max_model_len=1024, block_size=16))
-    message.hello.groups.add(kind=scheduler_pb2.BLOCK_GROUP_KIND_CHUNK, reach=40, num_blocks=10)
+    message = make_hello("w", model=shared_pb2.ModelEntry(model="m", max_model_len=1024, block_size=16))
+    message.hello.groups.add(kind=shared_pb2.BLOCK_GROUP_KIND_CHUNK, reach=40, num_blocks=10)
     with pytest.raises(InvalidRequestError, match="whole blocks of 16") as refusal:
         Peer().dial(message)
     assert refusal.value.field == "hello.groups[0].reach"
@@ -181,7 +181,7 @@ def test_chunks_are_in_whole_blocks_and_groups_are_few() -> None:
 
 
 def test_slots_that_are_too_many_for_their_length_are_refused() -> None:
-    model = scheduler_pb2.ModelEntry(model="m", max_model_len=1 << 30, block_size=16)
+    model = shared_pb2.ModelEntry(model="m", max_model_len=1 << 30, block_size=16)
     with pytest.raises(InvalidRequestError, match="longest request") as refusal:
         Peer().dial(make_hello("w", model=model, num_slots=4096, num_blocks=1 << 22))
     assert refusal.value.field == "hello.num_slots"
@@ -204,8 +204,8 @@ def test_a_name_that_is_none_is_refused_and_not_kept(field: str, name: str) -> N
 async def test_frontends_and_relays_have_names_too() -> None:
     async with serve() as (loop, address), dial(address) as stub:
         frontend = stub.AttachFrontend()
-        hello = scheduler_pb2.FrontendHello(frontend_instance="x" * 257)
-        await frontend.write(scheduler_pb2.AttachFrontendRequest(hello=hello))
+        hello = from_frontend_pb2.FrontendHello(frontend_instance="x" * 257)
+        await frontend.write(from_frontend_pb2.AttachFrontendRequest(hello=hello))
         with pytest.raises(grpc.aio.AioRpcError, match="frontend_instance"):
             await frontend.read()
         assert not loop.num_frontends
@@ -240,10 +240,10 @@ def test_a_new_pool_gives_its_blocks_in_order() -> None:
 )
 def test_checkpoints_that_no_worker_has_are_refused(states: dict[str, int], field: str) -> None:
     """CK1: blocks of 16."""
-    message = make_hello("w", model=scheduler_pb2.ModelEntry(model="m", max_model_len=1024, block_size=16))
-    message.hello.state_group.CopyFrom(scheduler_pb2.StateGroup(boundary=64, num_checkpoints=4))
+    message = make_hello("w", model=shared_pb2.ModelEntry(model="m", max_model_len=1024, block_size=16))
+    message.hello.state_group.CopyFrom(from_worker_pb2.StateGroup(boundary=64, num_checkpoints=4))
     Peer().dial(message)
-    message.hello.state_group.CopyFrom(scheduler_pb2.StateGroup(**states))
+    message.hello.state_group.CopyFrom(from_worker_pb2.StateGroup(**states))
     with pytest.raises(InvalidRequestError) as refusal:
         Peer().dial(message)
     assert refusal.value.field == f"hello.state_group.{field}"

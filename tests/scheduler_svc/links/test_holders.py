@@ -7,16 +7,16 @@ import pytest
 from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.links.holders import parse_holders
 from signalbox.errors import InvalidRequestError
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, shared_pb2
 
 V, W = Process("v", "1"), Process("w", "2")
 
 
-def make_hello(num_live: int, *columns: list[int]) -> scheduler_pb2.FrontendHello:
+def make_hello(num_live: int, *columns: list[int]) -> from_frontend_pb2.FrontendHello:
     num_holders, holders = columns or ([], [])
-    return scheduler_pb2.FrontendHello(
-        live=[scheduler_pb2.RequestRef(request_id=f"r{number}") for number in range(num_live)],
-        workers=[scheduler_pb2.WorkerRef(worker_id=name, worker_instance=uuid) for name, uuid in (V, W)],
+    return from_frontend_pb2.FrontendHello(
+        live=[shared_pb2.RequestRef(request_id=f"r{number}") for number in range(num_live)],
+        workers=[shared_pb2.WorkerRef(worker_id=name, worker_instance=uuid) for name, uuid in (V, W)],
         num_holders=num_holders,
         holders=holders,
     )

@@ -11,7 +11,7 @@ from scheduler_svc.links import hello_numbers
 from scheduler_svc.links.hello_numbers import HelloNumbers
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import UnavailableError
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, to_worker_pb2
 from tests.scheduler_svc.attached import make_hello
 from tests.scheduler_svc.harness import make_request
 
@@ -23,8 +23,8 @@ def make_loop() -> StepLoop:
     return StepLoop(core, lambda: 0.0, lambda when, action: None)
 
 
-def attach(loop: StepLoop, number: int, instance: str = "w-1") -> list[scheduler_pb2.AttachWorkerResponse]:
-    sent: list[scheduler_pb2.AttachWorkerResponse] = []
+def attach(loop: StepLoop, number: int, instance: str = "w-1") -> list[to_worker_pb2.AttachWorkerResponse]:
+    sent: list[to_worker_pb2.AttachWorkerResponse] = []
     loop.attach_worker(make_hello("w", worker_instance=instance, hello_number=number).hello, sent.append)
     return sent
 
@@ -56,12 +56,12 @@ def test_a_newer_hello_and_those_of_other_processes_are_taken() -> None:
 def test_a_late_hello_of_a_frontend_ends_no_request() -> None:
     """J12: what it does not name came behind it."""
     loop = make_loop()
-    loop.attach_frontend(scheduler_pb2.FrontendHello(frontend_instance="f", hello_number=3))
+    loop.attach_frontend(from_frontend_pb2.FrontendHello(frontend_instance="f", hello_number=3))
     loop.core.submit(make_request("a", 6), 0.0)
     with pytest.raises(UnavailableError, match="comes late"):
-        loop.attach_frontend(scheduler_pb2.FrontendHello(frontend_instance="f", hello_number=2))
+        loop.attach_frontend(from_frontend_pb2.FrontendHello(frontend_instance="f", hello_number=2))
     assert KEY in loop.core.requests
-    loop.attach_frontend(scheduler_pb2.FrontendHello(frontend_instance="f", hello_number=4))
+    loop.attach_frontend(from_frontend_pb2.FrontendHello(frontend_instance="f", hello_number=4))
     assert KEY not in loop.core.requests, "a newer one says what is waited for"
 
 

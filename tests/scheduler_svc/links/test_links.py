@@ -18,7 +18,7 @@ from scheduler_svc.step_loop import FrontendLink, StepLoop
 from signalbox.errors import SignalboxError
 from signalbox.links.outbox import Outbox, OutboxFullError
 from signalbox.protocol.enums import LossCause
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2, to_frontend_pb2, to_worker_pb2
 from tests.scheduler_svc.attached import attach_frontend, dial, make_event, make_hello, serve, submit
 from tests.scheduler_svc.harness import MODEL, WORKER, make_request, make_scheduler, run_step
 
@@ -31,7 +31,7 @@ def make_loop(**settings: object) -> StepLoop:
 
 
 def attach(loop: StepLoop, instance: str) -> FrontendLink:
-    return loop.attach_frontend(scheduler_pb2.FrontendHello(frontend_instance=instance))
+    return loop.attach_frontend(from_frontend_pb2.FrontendHello(frontend_instance=instance))
 
 
 def lost(scheduler: Scheduler) -> dict[str, LossCause]:
@@ -75,10 +75,10 @@ def test_requests_of_a_frontend_that_is_gone_end_everywhere() -> None:
 
 def test_a_frontend_is_told_that_a_worker_has_thrown_its_outputs_away() -> None:
     """F5: ends were among them perhaps, which nobody here remembers; it asks for all that it has there."""
-    loop, sent = make_loop(), list[scheduler_pb2.AttachWorkerResponse]()
+    loop, sent = make_loop(), list[to_worker_pb2.AttachWorkerResponse]()
     frontend = attach(loop, "f")
     loop.attach_worker(make_hello("w").hello, sent.append)
-    message = scheduler_pb2.AttachWorkerRequest()
+    message = from_worker_pb2.AttachWorkerRequest()
     message.events.add().frontend_lost.frontend_instance = "f"
     loop.on_worker("w", message)
     told = [worker for message in asyncio.run(frontend.outbox.take()) for worker in message.outputs_lost]
@@ -90,10 +90,10 @@ def test_a_frontend_is_told_that_a_worker_has_thrown_its_outputs_away() -> None:
 
 def test_a_stuck_frontend_loses_its_link_and_the_others_hear_everything() -> None:
     """R9."""
-    loop, sent = make_loop(), list[scheduler_pb2.AttachWorkerResponse]()
+    loop, sent = make_loop(), list[to_worker_pb2.AttachWorkerResponse]()
     stuck, well = attach(loop, "stuck"), attach(loop, "well")
     stuck.outbox = Outbox(1)
-    stuck.outbox.put(scheduler_pb2.AttachFrontendResponse())
+    stuck.outbox.put(to_frontend_pb2.AttachFrontendResponse())
     for number, instance in enumerate(("stuck", "well", "stuck", "well")):
         loop.core.submit(make_request(f"r{number}", 6, key=RequestKey(instance, f"r{number}")), 0.0)
     link = loop.attach_worker(make_hello("w").hello, sent.append)
@@ -129,7 +129,7 @@ async def test_the_stream_of_a_stuck_frontend_ends() -> None:
 def test_a_worker_whose_step_fails_is_asked_for_its_snapshot_and_the_others_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    loop, sent = make_loop(), list[scheduler_pb2.AttachWorkerResponse]()
+    loop, sent = make_loop(), list[to_worker_pb2.AttachWorkerResponse]()
     schedule = loop.core.schedule
 
     def fail_for_a(worker_id: str, now: float):  # type: ignore[no-untyped-def]
@@ -150,7 +150,7 @@ def test_a_worker_that_is_dropped_while_it_speaks() -> None:
     """R9: it is idle and a request waits, so that it would be looked at twice."""
     loop = make_loop()
 
-    def refuse(message: scheduler_pb2.AttachWorkerResponse) -> None:
+    def refuse(message: to_worker_pb2.AttachWorkerResponse) -> None:
         if message.steps:
             raise OutboxFullError("full")
 
@@ -162,7 +162,7 @@ def test_a_worker_that_is_dropped_while_it_speaks() -> None:
 
 
 def test_a_hello_that_fails_leaves_no_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop, sent = make_loop(), list[scheduler_pb2.AttachWorkerResponse]()
+    loop, sent = make_loop(), list[to_worker_pb2.AttachWorkerResponse]()
 
     def fail(concerned: str | None = None) -> None:
         raise RuntimeError("a bug of ours")
@@ -179,7 +179,7 @@ def test_a_hello_that_fails_leaves_no_link(monkeypatch: pytest.MonkeyPatch) -> N
 def test_large_requests_go_ahead_of_their_step_in_messages_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """R2, M1."""
     monkeypatch.setattr(step_loop, "MAX_BATCH_BYTES", 3000)
-    loop, sent = make_loop(), list[scheduler_pb2.AttachWorkerResponse]()
+    loop, sent = make_loop(), list[to_worker_pb2.AttachWorkerResponse]()
     for number in range(5):
         loop.core.submit(make_request(f"r{number}", 6, payload=bytes(1000)), 0.0)
     loop.attach_worker(make_hello("w").hello, sent.append)

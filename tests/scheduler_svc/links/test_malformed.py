@@ -14,7 +14,7 @@ from scheduler_svc.core.state.slots.table import SlotTable
 from scheduler_svc.core.state.slots.table_check import check_table
 from scheduler_svc.server import tick_for_ever
 from scheduler_svc.step_loop import StepLoop
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, shared_pb2
 from tests.scheduler_svc.attached import MODEL, attach_frontend, dial, make_hello, serve, submit
 from tests.scheduler_svc.harness import make_request, make_scheduler, run_step
 
@@ -72,14 +72,16 @@ async def test_the_others_of_its_message_are_served() -> None:
         worker, frontend = stub.AttachWorker(), await attach_frontend(stub)
         await worker.write(make_hello("w"))
         await worker.read()
-        meta = scheduler_pb2.RequestMeta(
+        meta = from_frontend_pb2.RequestMeta(
             model=MODEL, num_prompt_tokens=6, max_tokens=8, block_hashes=bytes(17), hash_block_size=4
         )
-        bad = scheduler_pb2.SubmitRequest(
-            ref=scheduler_pb2.RequestRef(request_id="bad", attempt=1), meta=meta
+        bad = from_frontend_pb2.SubmitRequest(
+            ref=shared_pb2.RequestRef(request_id="bad", attempt=1), meta=meta
         )
         await frontend.write(
-            scheduler_pb2.AttachFrontendRequest(operations=[scheduler_pb2.FrontendOperation(submit=bad)])
+            from_frontend_pb2.AttachFrontendRequest(
+                operations=[from_frontend_pb2.FrontendOperation(submit=bad)]
+            )
         )
         await submit(frontend, "good")
         async with asyncio.timeout(10):

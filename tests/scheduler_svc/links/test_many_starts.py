@@ -11,7 +11,7 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.step.prefill_admission import MAX_STARTS
 from scheduler_svc.step_loop import MAX_PLACED, StepLoop
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import to_worker_pb2
 from tests.scheduler_svc.attached import make_hello
 from tests.scheduler_svc.harness import make_request
 
@@ -37,7 +37,7 @@ def test_requests_are_placed_some_at_a_time_until_all_are(num_workers: int) -> N
     )
     core = Scheduler(config, 1, 0.0)
     loop = StepLoop(core, lambda: 0.0, later.call_at)
-    sent: list[scheduler_pb2.AttachWorkerResponse] = []
+    sent: list[to_worker_pb2.AttachWorkerResponse] = []
     for number in range(num_workers):
         hello = make_hello(f"worker-{number}").hello
         hello.num_slots, hello.num_blocks, hello.max_num_batched_tokens = 4096, 16384, 16384

@@ -13,7 +13,7 @@ from scheduler_svc.links.relay_link import MAX_WINDOW_US
 from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError
 from signalbox.links.rpc_errors import error_of
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2, scheduler_pb2, to_worker_pb2
 from tests.scheduler_svc.attached import (
     PROMPT_TOKENS,
     RelayStream,
@@ -70,7 +70,7 @@ async def assert_goes_on(relay: RelayStream, link: int) -> None:
     assert (await relay.step_of(link)).steps[0].step_id == 2
 
 
-async def direct_transcript(scheduler: Scheduler) -> list[scheduler_pb2.AttachWorkerResponse]:
+async def direct_transcript(scheduler: Scheduler) -> list[to_worker_pb2.AttachWorkerResponse]:
     """What a worker with a stream of its own is sent."""
     stream = scheduler.stub.AttachWorker()
     await stream.write(make_hello("a"))
@@ -157,7 +157,7 @@ async def test_a_divergence_closes_its_link_only(scheduler: Scheduler) -> None:
     assert (await relay.step_of(2)).steps[0].step_id == 2
     assert scheduler.attached() == {"b"}
     await relay.send((1, make_event()), (3, make_hello("a")))
-    assert isinstance(await relay.next_of(3), scheduler_pb2.AttachWorkerResponse)
+    assert isinstance(await relay.next_of(3), to_worker_pb2.AttachWorkerResponse)
     assert scheduler.attached() == {"a", "b"}
 
 
@@ -167,7 +167,7 @@ async def test_a_divergence_closes_its_link_only(scheduler: Scheduler) -> None:
     ids=["no message", "half an element"],
 )
 async def test_an_unreadable_message_closes_its_link_only(
-    scheduler: Scheduler, content: scheduler_pb2.AttachWorkerRequest | bytes
+    scheduler: Scheduler, content: from_worker_pb2.AttachWorkerRequest | bytes
 ) -> None:
     relay = await two_workers(scheduler)
     await relay.send((1, content))

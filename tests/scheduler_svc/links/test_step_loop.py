@@ -14,16 +14,16 @@ from scheduler_svc.links.directory import Send, WorkerLink
 from scheduler_svc.step_loop import StepLoop
 from signalbox.links.outbox import OutboxFullError
 from signalbox.protocol.enums import WorkerExit
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, shared_pb2, to_frontend_pb2, to_worker_pb2
 from tests.scheduler_svc.attached import make_hello
 from tests.scheduler_svc.handoff.pair import A, B, Pair
 from tests.scheduler_svc.harness import MODEL, make_request
 from tests.scheduler_svc.pulls.test_pulls import NUM_PROMPT, Pulls, names
 
-Sent = list[scheduler_pb2.AttachWorkerResponse]
+Sent = list[to_worker_pb2.AttachWorkerResponse]
 
 
-def refuse(message: scheduler_pb2.AttachWorkerResponse) -> None:
+def refuse(message: to_worker_pb2.AttachWorkerResponse) -> None:
     if message.steps:
         raise OutboxFullError("full")
 
@@ -56,10 +56,10 @@ def put_off(
     loop = StepLoop(pair.core, lambda: 0.0, lambda when, action: actions.append(action))
     sent: dict[str, Sent] = {A: [], B: []}
     for name, send in ((A, sent[A].append), (B, send_b or sent[B].append)):
-        loop._workers[name] = WorkerLink(f"i{name}", scheduler_pb2.ModelEntry(model=MODEL), send)
+        loop._workers[name] = WorkerLink(f"i{name}", shared_pb2.ModelEntry(model=MODEL), send)
     with monkeypatch.context() as patch:
         patch.setattr(step_loop, "MAX_PLACED", 0)
-        loop.attach_frontend(scheduler_pb2.FrontendHello(frontend_instance="another"))
+        loop.attach_frontend(from_frontend_pb2.FrontendHello(frontend_instance="another"))
     [go_on] = actions
     return loop, sent, go_on
 
@@ -95,7 +95,7 @@ async def test_a_worker_that_is_gone_by_a_step_that_was_put_off_leaves_the_direc
     assert ids_of(await outbox.take()) == [{A}]
 
 
-def ids_of(messages: Sequence[scheduler_pb2.AttachFrontendResponse]) -> list[set[str]]:
+def ids_of(messages: Sequence[to_frontend_pb2.AttachFrontendResponse]) -> list[set[str]]:
     """The workers of each directory among these."""
     found = [message.workers for message in messages if message.HasField("workers")]
     return [{worker.worker_id for worker in directory.workers} for directory in found]

@@ -8,7 +8,7 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.requests.notices import Rejected
 from scheduler_svc.core.state.worker_info import WorkerInfo
 from scheduler_svc.step_loop import StepLoop
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 from tests.scheduler_svc.harness import (
     MODEL,
     WORKER,
@@ -99,8 +99,8 @@ def test_a_new_process_takes_requests_and_a_new_stream_of_the_old_one_does_not(
 def test_a_worker_that_is_told_to_stop_asks_for_nothing_new() -> None:
     scheduler = make_scheduler(max_inflight_steps=1)
     loop = StepLoop(scheduler, clock=lambda: 0.0, call_at=lambda when, action: None)
-    event = scheduler_pb2.WorkerEvent(draining=scheduler_pb2.Draining())
-    loop.on_worker(WORKER, scheduler_pb2.AttachWorkerRequest(events=[event]))
+    event = from_worker_pb2.WorkerEvent(draining=from_worker_pb2.Draining())
+    loop.on_worker(WORKER, from_worker_pb2.AttachWorkerRequest(events=[event]))
     scheduler.submit(make_request("new", 3), 0.0)
     assert refused(scheduler) == {"new": f"the workers of {MODEL!r} are being drained"}
 

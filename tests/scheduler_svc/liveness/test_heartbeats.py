@@ -16,7 +16,14 @@ from scheduler_svc.step_loop import StepLoop
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.links.outbox import OutboxFullError
 from signalbox.protocol.enums import WorkerHealth
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import (
+    from_frontend_pb2,
+    from_worker_pb2,
+    scheduler_pb2,
+    shared_pb2,
+    to_frontend_pb2,
+    to_worker_pb2,
+)
 from tests.scheduler_svc.attached import (
     RelayStream,
     attach_frontend,
@@ -36,7 +43,7 @@ class Loop:
         self.now = 0.0
         self.core = Scheduler(SchedulerConfig(max_inflight_steps=1), epoch=1, now=0.0)
         self.loop = StepLoop(self.core, lambda: self.now, lambda when, action: None)
-        self.sent: dict[str, list[scheduler_pb2.AttachWorkerResponse]] = {}
+        self.sent: dict[str, list[to_worker_pb2.AttachWorkerResponse]] = {}
 
     def attach(self, name: str) -> None:
         self.loop.attach_worker(make_hello(name).hello, self.sent.setdefault(name, []).append)
@@ -46,7 +53,7 @@ class Loop:
         while self.now + HEARTBEAT_S <= until:
             self.now += HEARTBEAT_S
             for name in alive:
-                self.loop.on_worker(name, scheduler_pb2.AttachWorkerRequest())
+                self.loop.on_worker(name, from_worker_pb2.AttachWorkerRequest())
             self.loop.tick()
 
 
@@ -54,9 +61,9 @@ def test_every_link_says_something_every_heartbeat() -> None:
     """H1: whoever has just said something else need not say it twice."""
     ring = Loop()
     ring.attach("a")
-    frontend = ring.loop.attach_frontend(scheduler_pb2.FrontendHello(frontend_instance="f"))
+    frontend = ring.loop.attach_frontend(from_frontend_pb2.FrontendHello(frontend_instance="f"))
     ring.run(1.0, "a")
-    assert ring.sent["a"][1:] == [scheduler_pb2.AttachWorkerResponse()] * 4
+    assert ring.sent["a"][1:] == [to_worker_pb2.AttachWorkerResponse()] * 4
     assert len(frontend.outbox) == 1 + 4
     ring.core.submit(make_request("x", 6), ring.now)
     ring.run(1.25, "a")
@@ -67,7 +74,7 @@ def test_every_link_says_something_every_heartbeat() -> None:
 def test_a_link_that_takes_no_heartbeat_is_dropped() -> None:
     ring = Loop()
 
-    def refuse(message: scheduler_pb2.AttachWorkerResponse) -> None:
+    def refuse(message: to_worker_pb2.AttachWorkerResponse) -> None:
         if not message.scheduler_epoch:
             raise OutboxFullError("full")
 
@@ -123,20 +130,20 @@ async def until(condition: Callable[[], bool], loop: StepLoop) -> None:
             await asyncio.sleep(0.02)
 
 
-async def next_lost(frontend: Any) -> scheduler_pb2.RequestLost:
+async def next_lost(frontend: Any) -> to_frontend_pb2.RequestLost:
     async with asyncio.timeout(10):
         while not (message := await frontend.read()).lost:
             pass
-    lost: scheduler_pb2.RequestLost = message.lost[0]
+    lost: to_frontend_pb2.RequestLost = message.lost[0]
     return lost
 
 
-async def say(frontend: Any, worker: str, state: scheduler_pb2.WorkerReachState) -> None:
-    reach = scheduler_pb2.WorkerReach(
-        worker=scheduler_pb2.WorkerRef(worker_id=worker, worker_instance=f"{worker}-1"), state=state
+async def say(frontend: Any, worker: str, state: from_frontend_pb2.WorkerReachState) -> None:
+    reach = from_frontend_pb2.WorkerReach(
+        worker=shared_pb2.WorkerRef(worker_id=worker, worker_instance=f"{worker}-1"), state=state
     )
-    operation = scheduler_pb2.FrontendOperation(reach=reach)
-    await frontend.write(scheduler_pb2.AttachFrontendRequest(operations=[operation]))
+    operation = from_frontend_pb2.FrontendOperation(reach=reach)
+    await frontend.write(from_frontend_pb2.AttachFrontendRequest(operations=[operation]))
 
 
 @pytest.mark.parametrize("is_relayed", [False, True])
@@ -156,12 +163,12 @@ async def test_the_link_of_a_silent_worker_is_closed_when_its_requests_move(is_r
         other = stub.AttachWorker()
         await other.write(make_hello("b"))
         await until(lambda: "b" in loop.core.workers, loop)
-        await say(frontend, "a", scheduler_pb2.WORKER_REACH_STATE_SILENT)
+        await say(frontend, "a", from_frontend_pb2.WORKER_REACH_STATE_SILENT)
         await until(lambda: bool(loop.core.workers["a"].vitals.unheard_by), loop)
         loop.core.workers["a"].vitals.heard_at -= 2.0  # type: ignore[operator]
         await until(lambda: not loop.core.workers["a"].attached, loop)
         lost = await next_lost(frontend)
-        assert (lost.ref.request_id, lost.cause) == ("x", scheduler_pb2.LOSS_CAUSE_SILENT)
+        assert (lost.ref.request_id, lost.cause) == ("x", to_frontend_pb2.LOSS_CAUSE_SILENT)
         if is_relayed:
             while not isinstance(await relay.next_of(1), scheduler_pb2.LinkClosed):
                 pass
@@ -179,7 +186,7 @@ async def test_the_guardian_reports_the_end_of_its_worker() -> None:
         stream = stub.AttachWorker()
         await stream.write(make_hello("a"))
         await until(lambda: bool(loop.core.workers) and len(loop.core.workers["a"].records) == 1, loop)
-        ref = scheduler_pb2.WorkerRef(worker_id="a", worker_instance="a-1")
+        ref = shared_pb2.WorkerRef(worker_id="a", worker_instance="a-1")
         request = scheduler_pb2.ReportWorkerExitRequest(
             worker=ref, exit=scheduler_pb2.WORKER_EXIT_CRASHED, reason="SIGSEGV"
         )
@@ -187,7 +194,7 @@ async def test_the_guardian_reports_the_end_of_its_worker() -> None:
         assert "a" in loop.core.workers
         stream.cancel()
         lost = await next_lost(frontend)
-        assert lost.cause == scheduler_pb2.LOSS_CAUSE_CRASH and "SIGSEGV" in lost.reason
+        assert lost.cause == to_frontend_pb2.LOSS_CAUSE_CRASH and "SIGSEGV" in lost.reason
         assert "a" not in loop.core.workers
         for wrong in (
             scheduler_pb2.ReportWorkerExitRequest(worker=ref),
@@ -220,9 +227,9 @@ async def test_the_last_word_of_a_worker_moves_its_requests() -> None:
         stream = stub.AttachWorker()
         await stream.write(make_hello("a"))
         await until(lambda: bool(loop.core.workers) and len(loop.core.workers["a"].records) == 1, loop)
-        leaving = scheduler_pb2.WorkerEvent(leaving=scheduler_pb2.Leaving(reason="SIGTERM"))
-        await stream.write(scheduler_pb2.AttachWorkerRequest(events=[leaving]))
-        assert (await next_lost(frontend)).cause == scheduler_pb2.LOSS_CAUSE_MOVED
+        leaving = from_worker_pb2.WorkerEvent(leaving=from_worker_pb2.Leaving(reason="SIGTERM"))
+        await stream.write(from_worker_pb2.AttachWorkerRequest(events=[leaving]))
+        assert (await next_lost(frontend)).cause == to_frontend_pb2.LOSS_CAUSE_MOVED
         stream.cancel()
         async with asyncio.timeout(10):
             while not (message := await frontend.read()).HasField("workers") or message.workers.workers:

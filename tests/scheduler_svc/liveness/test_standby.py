@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import message_factory
 
 from scheduler_svc.config import SchedulerSettings
 from scheduler_svc.lease.lease import Holder
@@ -69,7 +70,7 @@ async def calls(stub: Any, module: ModuleType, service: str) -> AsyncIterator[tu
     for method in module.DESCRIPTOR.services_by_name[service].methods:
         if method.name == "FindLeader":
             continue
-        request = getattr(module, method.input_type.name)()
+        request = message_factory.GetMessageClass(method.input_type)()
         # Nothing is said on a stream: what is written to one that has just been refused is an error of its own.
         call = getattr(stub, method.name)(*([] if method.client_streaming else [request]), timeout=5)
         with pytest.raises(grpc.aio.AioRpcError) as refused:

@@ -17,11 +17,11 @@ from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError
 from signalbox.links.rpc_errors import error_of
 from signalbox.protocol.terms import MAX_TERM
-from signalbox.v1 import admin_pb2, scheduler_pb2
+from signalbox.v1 import admin_pb2, from_frontend_pb2, from_worker_pb2, scheduler_pb2, to_worker_pb2
 from tests.scheduler_svc.attached import dial, dial_admin, make_hello, serve
 from tests.scheduler_svc.harness import make_info, make_request, make_slot
 
-Sent = list[scheduler_pb2.AttachWorkerResponse]
+Sent = list[to_worker_pb2.AttachWorkerResponse]
 
 
 def make_loop(first_term: int = 1) -> StepLoop:
@@ -29,17 +29,17 @@ def make_loop(first_term: int = 1) -> StepLoop:
     return StepLoop(core, lambda: 0.0, lambda when, action: None)
 
 
-def hello_of(term: int, instance: str) -> scheduler_pb2.WorkerHello:
+def hello_of(term: int, instance: str) -> from_worker_pb2.WorkerHello:
     """A worker that has obeyed another scheduler."""
-    snapshot = scheduler_pb2.WorkerSnapshot(
+    snapshot = from_worker_pb2.WorkerSnapshot(
         scheduler_epoch=term, scheduler_instance=instance, last_step_id=term
     )
     return make_hello("w", snapshot=snapshot, scheduler_epoch=term).hello
 
 
-def snapshot(**fields: Any) -> scheduler_pb2.WorkerSnapshot:
+def snapshot(**fields: Any) -> from_worker_pb2.WorkerSnapshot:
     """Of a worker without requests."""
-    return scheduler_pb2.WorkerSnapshot(**{"scheduler_epoch": 1, "last_step_id": 1} | fields)
+    return from_worker_pb2.WorkerSnapshot(**{"scheduler_epoch": 1, "last_step_id": 1} | fields)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_term_that_rises_rises_for_the_links_that_are_there() -> None:
 def test_a_frontend_tells_of_a_term_that_no_worker_has_met() -> None:
     """T1: and its next hello to the same scheduler changes nothing."""
     loop = make_loop()
-    hello = scheduler_pb2.FrontendHello(frontend_instance="f", scheduler_epoch=3)
+    hello = from_frontend_pb2.FrontendHello(frontend_instance="f", scheduler_epoch=3)
     loop.attach_frontend(hello)
     assert loop.core.epoch == 4
     hello.scheduler_epoch = 4
@@ -126,8 +126,8 @@ async def test_a_frontend_that_names_such_a_term_is_refused_by_name() -> None:
     """T4."""
     async with serve() as (loop, address), dial(address) as stub:
         stream = stub.AttachFrontend()
-        hello = scheduler_pb2.FrontendHello(frontend_instance="f", scheduler_epoch=(1 << 64) - 1)
-        await stream.write(scheduler_pb2.AttachFrontendRequest(hello=hello))
+        hello = from_frontend_pb2.FrontendHello(frontend_instance="f", scheduler_epoch=(1 << 64) - 1)
+        await stream.write(from_frontend_pb2.AttachFrontendRequest(hello=hello))
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stream.read()
         error = error_of(refused.value, address)
@@ -158,8 +158,8 @@ async def test_both_ends_are_told_who_speaks() -> None:
     async with serve() as (loop, address), dial(address) as stub:
         loop.core.term.instance = "ours"
         stream = stub.AttachFrontend()
-        hello = scheduler_pb2.FrontendHello(frontend_instance="f")
-        await stream.write(scheduler_pb2.AttachFrontendRequest(hello=hello))
+        hello = from_frontend_pb2.FrontendHello(frontend_instance="f")
+        await stream.write(from_frontend_pb2.AttachFrontendRequest(hello=hello))
         first = await stream.read()
         assert (first.scheduler_epoch, first.scheduler_instance) == (7, "ours")
         worker = stub.AttachWorker()
@@ -183,7 +183,7 @@ async def test_a_worker_that_drains_is_told_that_nothing_new_comes(comes_with_he
     """HO14"""
     async with serve() as (_, address), dial(address) as stub, asyncio.timeout(60):
         worker, first = stub.AttachWorker(), make_hello("w")
-        draining = first if comes_with_hello else scheduler_pb2.AttachWorkerRequest()
+        draining = first if comes_with_hello else from_worker_pb2.AttachWorkerRequest()
         draining.events.add().draining.SetInParent()
         await worker.write(first)
         if not comes_with_hello:

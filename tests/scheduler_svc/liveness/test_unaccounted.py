@@ -17,7 +17,7 @@ from scheduler_svc.core.state.requests.notices import Lost, Placed
 from scheduler_svc.core.state.requests.request import RequestKey
 from scheduler_svc.step_loop import StepLoop
 from signalbox.protocol.enums import FinishReason, LossCause, SlotStatus, WorkerReach
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, shared_pb2
 from tests.scheduler_svc.harness import WORKER, make_info, make_request, make_scheduler, make_slot, report_for
 
 KEY = make_request("a", 3).key
@@ -243,16 +243,16 @@ def test_many_are_called_lost_in_several_turns() -> None:
     turns: list[Callable[[], None]] = []
     core = Scheduler(SchedulerConfig(start_grace_s=0.0), 1, 0.0)
     loop = StepLoop(core, lambda: 0.0, lambda when, turn: turns.append(turn))
-    live = [scheduler_pb2.RequestRef(request_id=f"r{number}", attempt=1) for number in range(3 * MAX_LOST)]
-    link = loop.attach_frontend(scheduler_pb2.FrontendHello(frontend_instance="f", live=live))
+    live = [shared_pb2.RequestRef(request_id=f"r{number}", attempt=1) for number in range(3 * MAX_LOST)]
+    link = loop.attach_frontend(from_frontend_pb2.FrontendHello(frontend_instance="f", live=live))
 
     def told() -> list[str]:
         return [each.ref.request_id for message in link.outbox._items for each in message.lost]
 
     assert len(told()) == MAX_LOST and len(turns) == 1
-    check = scheduler_pb2.CheckRequest(ref=live[-1], worker_id="v")
-    operation = scheduler_pb2.FrontendOperation(check=check)
-    loop.on_frontend(link, scheduler_pb2.AttachFrontendRequest(operations=[operation] * 10))
+    check = from_frontend_pb2.CheckRequest(ref=live[-1], worker_id="v")
+    operation = from_frontend_pb2.FrontendOperation(check=check)
+    loop.on_frontend(link, from_frontend_pb2.AttachFrontendRequest(operations=[operation] * 10))
     assert len(told()) == MAX_LOST and len(turns) == 1
     while turns:
         before = len(told())

@@ -17,7 +17,7 @@ from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.links.delta import build_step
 from scheduler_svc.links.events import take_event
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 from tests.scheduler_svc.handoff.pair import A, B, Pair
 from tests.scheduler_svc.harness import MODEL, make_request
 
@@ -58,11 +58,11 @@ class Pulls(Pair):
 
     def ended(self, step_id: int, name: str = B, **fields: Any) -> None:
         """What the target says."""
-        message = scheduler_pb2.BlockPullEnded(
+        message = from_worker_pb2.BlockPullEnded(
             step_id=step_id, duration_us=1000, block_ns=np.array([100_000], "<u4").tobytes()
         )
-        message.MergeFrom(scheduler_pb2.BlockPullEnded(**fields))
-        take_event(self.core, name, scheduler_pb2.WorkerEvent(block_pull_ended=message), 1.0)
+        message.MergeFrom(from_worker_pb2.BlockPullEnded(**fields))
+        take_event(self.core, name, from_worker_pb2.WorkerEvent(block_pull_ended=message), 1.0)
         self.core.check_integrity()
 
 
@@ -305,9 +305,9 @@ def test_news_that_cannot_be_read_close_the_link() -> None:
     pair = Pulls()
     pair.compute()
     _, step = pair.comes_back()
-    message = scheduler_pb2.BlockPullEnded(step_id=step.step_id, block_ns=b"abc")
+    message = from_worker_pb2.BlockPullEnded(step_id=step.step_id, block_ns=b"abc")
     with pytest.raises(DivergenceError, match="of a pull"):
-        take_event(pair.core, B, scheduler_pb2.WorkerEvent(block_pull_ended=message), 0.0)
+        take_event(pair.core, B, from_worker_pb2.WorkerEvent(block_pull_ended=message), 0.0)
 
 
 def test_a_source_that_cannot_be_read_from_is_left_out_for_a_while() -> None:

@@ -14,7 +14,7 @@ from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.step_loop import StepLoop
 from signalbox.protocol.enums import SlotStatus
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2, shared_pb2, to_worker_pb2
 from tests.scheduler_svc.harness import (
     MODEL,
     WORKER,
@@ -203,9 +203,9 @@ def test_a_paused_client_holds_up_nobody() -> None:
 def test_the_step_loop_takes_the_events_of_a_worker() -> None:
     scheduler = make_scheduler(max_inflight_steps=1)
     loop = StepLoop(scheduler, clock=lambda: 0.0, call_at=lambda when, action: None)
-    sent: list[scheduler_pb2.AttachWorkerResponse] = []
-    entry = scheduler_pb2.ModelEntry(model=MODEL, block_size=4, max_model_len=100)
-    hello = scheduler_pb2.WorkerHello(
+    sent: list[to_worker_pb2.AttachWorkerResponse] = []
+    entry = shared_pb2.ModelEntry(model=MODEL, block_size=4, max_model_len=100)
+    hello = from_worker_pb2.WorkerHello(
         worker_id=WORKER, model=entry, num_slots=4, num_blocks=64, max_num_batched_tokens=64
     )
     loop.attach_worker(hello, sent.append)
@@ -216,24 +216,24 @@ def test_the_step_loop_takes_the_events_of_a_worker() -> None:
     assert len(sent[1].steps) == 1, "a request travels with a step, so that a snapshot tells of it"
     loop.on_worker(
         WORKER,
-        scheduler_pb2.AttachWorkerRequest(
-            outputs=[scheduler_pb2.ModelRunnerOutput(step_id=1)], events=[event("grammar_ready", 0, "good")]
+        from_worker_pb2.AttachWorkerRequest(
+            outputs=[from_worker_pb2.ModelRunnerOutput(step_id=1)], events=[event("grammar_ready", 0, "good")]
         ),
     )
     assert sent[2].steps[0].scheduled_new_reqs.slots == b"\0\0"
     loop.on_worker(
         WORKER,
-        scheduler_pb2.AttachWorkerRequest(
-            outputs=[scheduler_pb2.ModelRunnerOutput(step_id=2, num_prefill_tokens=6)],
+        from_worker_pb2.AttachWorkerRequest(
+            outputs=[from_worker_pb2.ModelRunnerOutput(step_id=2, num_prefill_tokens=6)],
             events=[event("grammar_failed", 1, "bad")],
         ),
     )
     assert sent[3].steps[0].finished_slots == b"\1\0"
 
 
-def event(kind: str, slot: int, name: str) -> scheduler_pb2.WorkerEvent:
+def event(kind: str, slot: int, name: str) -> from_worker_pb2.WorkerEvent:
     """What a worker says of a grammar."""
-    made = scheduler_pb2.WorkerEvent()
+    made = from_worker_pb2.WorkerEvent()
     body = getattr(made, kind)
     body.slot, body.ref.request_id, body.ref.attempt = slot, name, 1
     return made

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 from signalbox.cli.explanation_view import to_json, to_text
-from signalbox.v1 import admin_pb2, scheduler_pb2
+from signalbox.v1 import admin_pb2, shared_pb2
 
 
 def make_explanation(**fields: Any) -> admin_pb2.RequestExplanation:
     values: dict[str, Any] = {
-        "ref": scheduler_pb2.RequestRef(request_id="mine", attempt=2),
+        "ref": shared_pb2.RequestRef(request_id="mine", attempt=2),
         "frontend_instance": "f1",
         "model": "demo",
         "tenant": "acme",

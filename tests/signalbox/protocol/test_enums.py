@@ -8,9 +8,27 @@ from enum import IntEnum
 import pytest
 
 from signalbox.protocol import enums
-from signalbox.v1 import admin_pb2, generation_pb2, scheduler_pb2, worker_pb2
+from signalbox.v1 import (
+    admin_pb2,
+    from_frontend_pb2,
+    from_worker_pb2,
+    generation_pb2,
+    scheduler_pb2,
+    shared_pb2,
+    to_frontend_pb2,
+    worker_pb2,
+)
 
-MODULES = (generation_pb2, scheduler_pb2, worker_pb2, admin_pb2)
+MODULES = (
+    admin_pb2,
+    from_frontend_pb2,
+    from_worker_pb2,
+    generation_pb2,
+    scheduler_pb2,
+    shared_pb2,
+    to_frontend_pb2,
+    worker_pb2,
+)
 MESSAGES = {
     name: descriptor
     for module in MODULES

@@ -4,17 +4,74 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FileDescriptor
 
-from signalbox.v1 import frontend_pb2, generation_pb2, scheduler_pb2, worker_pb2
+from signalbox.v1 import (
+    admin_pb2,
+    from_frontend_pb2,
+    from_worker_pb2,
+    frontend_pb2,
+    generation_pb2,
+    ranks_pb2,
+    scheduler_pb2,
+    shared_pb2,
+    to_frontend_pb2,
+    to_worker_pb2,
+    transfer_offer_pb2,
+    transfer_pb2,
+    worker_pb2,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES: list[FileDescriptor] = [
-    module.DESCRIPTOR for module in (frontend_pb2, generation_pb2, scheduler_pb2, worker_pb2)
+    module.DESCRIPTOR
+    for module in (
+        admin_pb2,
+        from_frontend_pb2,
+        from_worker_pb2,
+        frontend_pb2,
+        generation_pb2,
+        ranks_pb2,
+        scheduler_pb2,
+        shared_pb2,
+        to_frontend_pb2,
+        to_worker_pb2,
+        transfer_offer_pb2,
+        transfer_pb2,
+        worker_pb2,
+    )
 ]
+LINKS: list[Descriptor] = [
+    from_frontend_pb2.AttachFrontendRequest.DESCRIPTOR,
+    to_frontend_pb2.AttachFrontendResponse.DESCRIPTOR,
+    from_worker_pb2.AttachWorkerRequest.DESCRIPTOR,
+    to_worker_pb2.AttachWorkerResponse.DESCRIPTOR,
+]
+"""What the scheduler and its two kinds of peers send each other: each has a file of its own."""
+IN_COLUMNS = {"signalbox.v1.NotRunReason"}
+"""Enums whose values are in columns: no field has their type."""
+
+
+def types_under(message: Descriptor) -> dict[str, Descriptor | EnumDescriptor]:
+    """The message, and the messages and enums that its fields lead to, by their full names."""
+    found: dict[str, Descriptor | EnumDescriptor] = {}
+    todo: list[Descriptor | EnumDescriptor] = [message]
+    while todo:
+        if (each := todo.pop()).full_name not in found:
+            found[each.full_name] = each
+            fields = each.fields if isinstance(each, Descriptor) else ()
+            todo += [kind for field in fields if (kind := field.message_type or field.enum_type)]
+    return found
+
+
+def types_in(file: FileDescriptor) -> Iterator[str]:
+    """Full names of the messages and enums of a file."""
+    for kinds in (file.message_types_by_name, file.enum_types_by_name):
+        yield from (kind.full_name for kind in kinds.values())
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -42,3 +99,22 @@ def test_every_method_has_messages_of_its_own(file: FileDescriptor) -> None:
 def test_the_zero_of_every_enum_is_unspecified(file: FileDescriptor) -> None:
     for enum in file.enum_types_by_name.values():
         assert enum.values_by_number[0].name.endswith("_UNSPECIFIED")
+
+
+@pytest.mark.parametrize("root", LINKS, ids=lambda root: root.name)
+def test_a_message_of_a_link_is_in_the_file_of_its_receiver(root: Descriptor) -> None:
+    found = types_under(root)
+    assert set(types_in(root.file)) - set(found) <= IN_COLUMNS
+    homes = {each.file.name for each in found.values()} - {root.file.name}
+    assert homes <= {"signalbox/v1/shared.proto", "signalbox/v1/generation.proto"}
+
+
+@pytest.mark.parametrize("name", list(types_in(shared_pb2.DESCRIPTOR)))
+def test_what_is_shared_is_used_by_several_files(name: str) -> None:
+    others = [file for file in FILES if file is not shared_pb2.DESCRIPTOR]
+    users = [
+        file.name
+        for file in others
+        if any(name in types_under(message) for message in file.message_types_by_name.values())
+    ]
+    assert len(users) > 1

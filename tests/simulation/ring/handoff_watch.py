@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from signalbox.protocol.block_groups import SPINE
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import to_worker_pb2
 from tests.simulation.ahead import BlockOwners
 from tests.simulation.block_rules import Place, poison_places, sources
 from tests.simulation.ring.rules import note
@@ -98,7 +98,7 @@ class HandoffWatch:
         self._goes_on_at: dict[int, tuple[int, int]] = {}
         """By slot: attempt, and the least position at which it may go on here."""
 
-    def moves_in(self, new: scheduler_pb2.NewRequestData) -> None:
+    def moves_in(self, new: to_worker_pb2.NewRequestData) -> None:
         """A request gets a slot."""
         slot = new.slot
         for known in (self._importing, self._frozen, self._goes_on_at):
@@ -108,7 +108,7 @@ class HandoffWatch:
             self._ledger.counts["begun"] += 1
             self._importing[slot] = new.ref.attempt
 
-    def applied(self, message: scheduler_pb2.SchedulerOutput, changes: Any, step: Any) -> None:
+    def applied(self, message: to_worker_pb2.SchedulerOutput, changes: Any, step: Any) -> None:
         """A step was taken; `message` is empty if it is the worker's own."""
         core = self._node.core
         assert core is not None
@@ -124,7 +124,7 @@ class HandoffWatch:
             self._commit(slot, leg, _changed_besides(changes, slot))
         self._check_rows(step.batch)
 
-    def _take_over(self, handoffs: scheduler_pb2.Handoffs, changes: StepDelta) -> None:
+    def _take_over(self, handoffs: to_worker_pb2.Handoffs, changes: StepDelta) -> None:
         """Whoever reads what blocks held before they were given has read nothing."""
         runner = self._node.runner
         starts, fresh = handoffs.import_starts, set[Place]()

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from scheduler_svc.core.scheduler import Scheduler
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_frontend_pb2
 from tests.simulation.ring.automaton import MASK_US
 from worker_svc.core.worker_core import WorkerCore
 
@@ -27,7 +27,7 @@ class MaskWatch:
         for slot, automaton in core._grammars._automata.items():
             meta = core.table.metas[slot]
             if id(automaton) not in self._automata and meta:
-                tenant = scheduler_pb2.RequestMeta.FromString(meta).tenant
+                tenant = from_frontend_pb2.RequestMeta.FromString(meta).tenant
                 self._automata[id(automaton)] = tenant, automaton
 
     def looked_at(self, core: Scheduler | None) -> None:

@@ -12,7 +12,7 @@ from frontend_svc.server import Frontend
 from scheduler_svc import server as scheduler_server
 from scheduler_svc.config import SchedulerSettings
 from signalbox.protocol.enums import WorkerExit
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import to_worker_pb2
 from tests.simulation.ahead import BlockOwners
 from tests.simulation.block_rules import check_untouched, poison
 from tests.simulation.ring.clock import Process
@@ -164,7 +164,7 @@ class WorkerNode(Node):
         self.started_at = 0.0
         self.watch: HandoffWatch
         self.pull_watch: PullWatch
-        self.message = scheduler_pb2.SchedulerOutput()
+        self.message = to_worker_pb2.SchedulerOutput()
         """The step that is taken now; empty: it is the worker's own."""
 
     def make(self) -> Coroutine[Any, Any, None]:

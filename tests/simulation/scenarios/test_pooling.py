@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import to_worker_pb2
 from tests.simulation.named import INFLIGHT, request, simulate
 from worker_svc.core.requests.pooling import PoolingMode
 from worker_svc.links import delta
@@ -47,7 +47,7 @@ def test_a_pooling_request_that_fails_in_the_worker(inflight: int, monkeypatch: 
     """L8: its first step comes all the same: no decode row may follow it on either side."""
     parse = delta.parse_new_request
 
-    def parse_broken(new: scheduler_pb2.NewRequestData, info):  # type: ignore[no-untyped-def]
+    def parse_broken(new: to_worker_pb2.NewRequestData, info):  # type: ignore[no-untyped-def]
         if new.ref.request_id == "bad":
             new.payload = b"\xff\xff\xff"
         return parse(new, info)

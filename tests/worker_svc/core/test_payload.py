@@ -11,7 +11,7 @@ import pytest
 from signalbox.grammar.form import Form, FormKind
 from signalbox.protocol.enums import ModelTask
 from signalbox.protocol.sampling import WORKERS
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, generation_pb2, to_worker_pb2
 from tests.sampling_examples import examples
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.requests.pooling import PoolingMode, PoolingParams
@@ -34,15 +34,15 @@ FORM = {"structured_output": {"regex": "a+"}}
 
 def message(
     kind: int = 0, prior: int = 0, has_grammar: bool = False, **payload: Any
-) -> scheduler_pb2.NewRequestData:
+) -> to_worker_pb2.NewRequestData:
     tokens = np.array([5, 6, 7], "<i4").tobytes()
     body = generation_pb2.RequestPayload(token_ids=tokens, num_prior_output_tokens=prior, **payload)
-    return scheduler_pb2.NewRequestData(
+    return to_worker_pb2.NewRequestData(
         kind=kind,  # type: ignore[arg-type]
         num_known_tokens=3,
         max_tokens=4,
         payload=body.SerializeToString(),
-        scheduler_meta=scheduler_pb2.RequestMeta(has_grammar=has_grammar).SerializeToString(),
+        scheduler_meta=from_frontend_pb2.RequestMeta(has_grammar=has_grammar).SerializeToString(),
     )
 
 
@@ -93,7 +93,7 @@ def bad_words(*sequences: list[int]) -> list[generation_pb2.TokenSequence]:
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name(
-    given: scheduler_pb2.NewRequestData, info: RunnerInfo, code: str, field: str
+    given: to_worker_pb2.NewRequestData, info: RunnerInfo, code: str, field: str
 ) -> None:
     request = parse_new_request(given, info)
     assert request.failure is not None
@@ -101,7 +101,7 @@ def test_what_cannot_be_done_is_refused_by_name(
     assert (request.pooling is not None) == (given.kind == POOLING), (
         "its kind decides what follows its prefill"
     )
-    meta = scheduler_pb2.RequestMeta.FromString(given.scheduler_meta)
+    meta = from_frontend_pb2.RequestMeta.FromString(given.scheduler_meta)
     assert request.tells_early == meta.has_grammar, "a scheduler that waits for a grammar runs no step of it"
 
 
@@ -121,7 +121,7 @@ def test_a_form_that_was_announced_arrives() -> None:
     ],
 )
 def test_pooling_parameters_default_to_the_models_own(
-    given: scheduler_pb2.NewRequestData, expected: PoolingParams
+    given: to_worker_pb2.NewRequestData, expected: PoolingParams
 ) -> None:
     request = parse_new_request(given, FULL)
     assert request.failure is None and request.pooling == expected

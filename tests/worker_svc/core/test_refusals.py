@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from signalbox.protocol.enums import FinishReason
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import generation_pb2, shared_pb2, to_worker_pb2
 from tests.worker_svc.core.test_worker_core import INFO, make_core, new, run, start
 from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.core.step import Failure, FrontendOutput, StepDelta
@@ -63,11 +63,11 @@ def test_the_step_loop_hands_a_refusal_on_without_a_step() -> None:
     )
     loop.start()
     payload = generation_pb2.RequestPayload(token_ids=bytes(20), adapter="other")
-    ref = scheduler_pb2.RequestRef(request_id="r", attempt=3)
+    ref = shared_pb2.RequestRef(request_id="r", attempt=3)
     loop.put(
-        scheduler_pb2.AttachWorkerResponse(
+        to_worker_pb2.AttachWorkerResponse(
             new_requests=[
-                scheduler_pb2.NewRequestData(
+                to_worker_pb2.NewRequestData(
                     ref=ref, num_known_tokens=5, payload=payload.SerializeToString(), frontend_instance="f"
                 )
             ]

@@ -7,7 +7,7 @@ import queue
 import numpy as np
 import pytest
 
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_worker_pb2, generation_pb2, shared_pb2, to_worker_pb2
 from tests.worker_svc.core.test_worker_core import INFO, PROMPT, make_core, new, run, start
 from worker_svc.core.step import StepDelta
 from worker_svc.core.worker_core import WorkerCore
@@ -33,11 +33,11 @@ def test_rows_of_a_skipped_step_stay_where_they_are() -> None:
     assert made == expected[1:]
 
 
-def request(slot: int) -> scheduler_pb2.NewRequestData:
+def request(slot: int) -> to_worker_pb2.NewRequestData:
     payload = generation_pb2.RequestPayload(token_ids=np.array(PROMPT, "<i4").tobytes())
-    return scheduler_pb2.NewRequestData(
+    return to_worker_pb2.NewRequestData(
         slot=slot,
-        ref=scheduler_pb2.RequestRef(request_id=f"r{slot}", attempt=1),
+        ref=shared_pb2.RequestRef(request_id=f"r{slot}", attempt=1),
         frontend_instance="f",
         payload=payload.SerializeToString(),
         num_known_tokens=len(PROMPT),
@@ -45,15 +45,15 @@ def request(slot: int) -> scheduler_pb2.NewRequestData:
     )
 
 
-def starting(step_id: int, slot: int, blocks: list[int]) -> scheduler_pb2.SchedulerOutput:
-    starts = scheduler_pb2.ScheduledNewReqs(
+def starting(step_id: int, slot: int, blocks: list[int]) -> to_worker_pb2.SchedulerOutput:
+    starts = to_worker_pb2.ScheduledNewReqs(
         slots=np.array([slot], "<u2").tobytes(),
         block_counts=np.array([len(blocks)], "<u4").tobytes(),
         block_ids=np.array(blocks, "<u4").tobytes(),
         num_computed_tokens=np.array([0], "<u4").tobytes(),
         num_scheduled_tokens=np.array([len(PROMPT)], "<u4").tobytes(),
     )
-    return scheduler_pb2.SchedulerOutput(step_id=step_id, scheduler_epoch=1, scheduled_new_reqs=starts)
+    return to_worker_pb2.SchedulerOutput(step_id=step_id, scheduler_epoch=1, scheduled_new_reqs=starts)
 
 
 @pytest.mark.parametrize("marked", [True, False])
@@ -63,13 +63,13 @@ def test_only_marked_steps_ahead_of_a_start_are_skipped(marked: bool) -> None:
     loop = StepLoop(WorkerCore(INFO, num_slots=4), SimRunner(INFO), results.put, lambda reason: None)
     steps = [starting(1, 0, [0, 1, 2, 3])]
     steps += [
-        scheduler_pb2.SchedulerOutput(step_id=number, scheduler_epoch=1, may_be_skipped=marked)
+        to_worker_pb2.SchedulerOutput(step_id=number, scheduler_epoch=1, may_be_skipped=marked)
         for number in (2, 3)
     ]
     steps += [starting(4, 1, [4, 5, 6, 7])]
-    steps += [scheduler_pb2.SchedulerOutput(step_id=5, scheduler_epoch=1, may_be_skipped=marked)]
+    steps += [to_worker_pb2.SchedulerOutput(step_id=5, scheduler_epoch=1, may_be_skipped=marked)]
     loop.greeted(1, "s")
-    loop.put(scheduler_pb2.AttachWorkerResponse(new_requests=[request(0), request(1)], steps=steps))
+    loop.put(to_worker_pb2.AttachWorkerResponse(new_requests=[request(0), request(1)], steps=steps))
     loop.start()
     came = [results.get(timeout=WAIT_S) for _ in steps]
     loop.stop(WAIT_S)
@@ -81,7 +81,7 @@ def test_only_marked_steps_ahead_of_a_start_are_skipped(marked: bool) -> None:
 
 def test_a_report_waits_only_while_another_is_certain_to_come_in_time() -> None:
     """K13."""
-    quiet = scheduler_pb2.ModelRunnerOutput(step_id=5, num_decode_rows=3, sealed_slots=b"\0\0")
+    quiet = from_worker_pb2.ModelRunnerOutput(step_id=5, num_decode_rows=3, sealed_slots=b"\0\0")
     assert may_wait(quiet, 7) and not may_wait(quiet, 6) and not may_wait(quiet, 0)
 
 
@@ -96,4 +96,4 @@ def test_a_report_waits_only_while_another_is_certain_to_come_in_time() -> None:
     ],
 )
 def test_a_report_that_says_more_does_not_wait(more: dict[str, object]) -> None:
-    assert not may_wait(scheduler_pb2.ModelRunnerOutput(step_id=5, **more), 20)  # type: ignore[arg-type]
+    assert not may_wait(from_worker_pb2.ModelRunnerOutput(step_id=5, **more), 20)  # type: ignore[arg-type]

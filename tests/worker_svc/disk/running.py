@@ -8,7 +8,7 @@ from typing import Any
 
 from signalbox.protocol import columns
 from signalbox.protocol.model_identity import ModelIdentity
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import from_worker_pb2
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.disk_orders import DiskOrders, NamedBlock
 from worker_svc.disk.directory import SegmentDirectory
@@ -27,7 +27,7 @@ class Running:
     def __init__(self, root: Path, max_bytes: int = 1 << 20) -> None:
         self.runner = SimRunner(INFO)
         sizes = self.runner.record_bytes()
-        self.told: queue.SimpleQueue[scheduler_pb2.WorkerEvent] = queue.SimpleQueue()
+        self.told: queue.SimpleQueue[from_worker_pb2.WorkerEvent] = queue.SimpleQueue()
         directory = SegmentDirectory(root, fingerprint_of(INFO, sizes), sizes, max_bytes)
         self.tier = DiskTier(self.runner, directory, self.told.put)
 

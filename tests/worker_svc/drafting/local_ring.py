@@ -13,7 +13,7 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.links import delta as scheduler_delta
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2, generation_pb2, shared_pb2, to_worker_pb2
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.step import FrontendOutput, StepDelta
@@ -85,10 +85,10 @@ class LocalRing:
             side_copy_blocks=side_copy_blocks,
         )
         self.scheduler = Scheduler(config, 1, 0.0)
-        hello = scheduler_pb2.WorkerHello(
+        hello = from_worker_pb2.WorkerHello(
             worker_id=WORKER,
             worker_instance="1",
-            model=scheduler_pb2.ModelEntry(
+            model=shared_pb2.ModelEntry(
                 model=info.model, max_model_len=info.max_model_len, block_size=info.block_size
             ),
             kinds=[generation_pb2.REQUEST_KIND_GENERATE, generation_pb2.REQUEST_KIND_POOLING],
@@ -105,7 +105,7 @@ class LocalRing:
         self.scheduler.attach_worker(*scheduler_delta.parse_hello(hello), now=0.0)
         self.worker = self.scheduler.workers[WORKER]
         self._clients: dict[int, Client] = {}
-        self._in_flight: deque[scheduler_pb2.SchedulerOutput] = deque()
+        self._in_flight: deque[to_worker_pb2.SchedulerOutput] = deque()
         self._flights = StepsInFlight(
             self.core.table, runner, lambda group: runner.copies_aside(group.copies)()
         )
@@ -133,9 +133,9 @@ class LocalRing:
         params = generation_pb2.SamplingParams()
         params.CopyFrom(sampling)
         params.max_tokens, params.ignore_eos = max_tokens, not has_form
-        request = scheduler_pb2.SubmitRequest(
-            ref=scheduler_pb2.RequestRef(request_id=f"r{attempt}", attempt=attempt),
-            meta=scheduler_pb2.RequestMeta(
+        request = from_frontend_pb2.SubmitRequest(
+            ref=shared_pb2.RequestRef(request_id=f"r{attempt}", attempt=attempt),
+            meta=from_frontend_pb2.RequestMeta(
                 model=info.model,
                 num_prompt_tokens=len(prompt),
                 num_prior_output_tokens=len(prior),
@@ -211,7 +211,7 @@ class LocalRing:
         self.num_beside += bool(self._flights)
         self._flights.start(step)
 
-    def _place(self, message: scheduler_pb2.NewRequestData) -> None:
+    def _place(self, message: to_worker_pb2.NewRequestData) -> None:
         request = worker_delta.parse_new_request(message, self._runner.info)
         self._put_out(self.core.add(request))
         self._desk.add(request)

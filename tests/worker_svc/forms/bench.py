@@ -28,7 +28,7 @@ from frontend_svc.text.tokenizer import Tokenizer, load_tokenizer
 from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.errors import SignalboxError
 from signalbox.grammar.limits import FormLimits
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import to_worker_pb2
 from tests.frontend_svc.requests.test_sessions import Recorder, make_table
 from tests.worker_svc.forms.pairs import END_THINK, THINK, Pair
 from worker_svc.core.batch import Batch, RunnerInfo, Sampled
@@ -182,7 +182,7 @@ class Bench:
         for slot, session in sessions.items():
             submit = make_submit(session, 1.0).submit
             known = submit.meta.num_prompt_tokens + submit.meta.num_prior_output_tokens
-            message = scheduler_pb2.NewRequestData(
+            message = to_worker_pb2.NewRequestData(
                 slot=slot,
                 ref=submit.ref,
                 frontend_instance="f",

@@ -8,37 +8,45 @@ import numpy as np
 
 from signalbox.cli.ring.ring import DEMO_MODEL
 from signalbox.links import rpc
-from signalbox.v1 import generation_pb2, scheduler_pb2, worker_pb2, worker_pb2_grpc
+from signalbox.v1 import (
+    from_frontend_pb2,
+    from_worker_pb2,
+    generation_pb2,
+    shared_pb2,
+    to_worker_pb2,
+    worker_pb2,
+    worker_pb2_grpc,
+)
 from tests.worker_svc.test_worker_process import worker_process
 
 PROMPT = [5, 6, 7, 8]
-PREPARING = scheduler_pb2.SLOT_STATUS_PREPARING
-ENDED = scheduler_pb2.SLOT_STATUS_ENDED
+PREPARING = from_worker_pb2.SLOT_STATUS_PREPARING
+ENDED = from_worker_pb2.SLOT_STATUS_ENDED
 WORKER = (f"--model={DEMO_MODEL}", "--num-blocks=64", "--threads=1")
 
 
-def new_request(slot: int, regex: str | None) -> scheduler_pb2.NewRequestData:
+def new_request(slot: int, regex: str | None) -> to_worker_pb2.NewRequestData:
     form = None if regex is None else generation_pb2.StructuredOutput(regex=regex)
     payload = generation_pb2.RequestPayload(
         token_ids=np.array(PROMPT, "<i4").tobytes(),
         sampling=generation_pb2.SamplingParams(structured_output=form),
     )
-    return scheduler_pb2.NewRequestData(
+    return to_worker_pb2.NewRequestData(
         slot=slot,
-        ref=scheduler_pb2.RequestRef(request_id=f"r{slot}", attempt=slot + 1),
+        ref=shared_pb2.RequestRef(request_id=f"r{slot}", attempt=slot + 1),
         frontend_instance="f",
-        scheduler_meta=scheduler_pb2.RequestMeta(has_grammar=regex is not None).SerializeToString(),
+        scheduler_meta=from_frontend_pb2.RequestMeta(has_grammar=regex is not None).SerializeToString(),
         payload=payload.SerializeToString(),
         num_known_tokens=len(PROMPT),
         max_tokens=8,
     )
 
 
-def first_step(slot: int) -> scheduler_pb2.SchedulerOutput:
-    return scheduler_pb2.SchedulerOutput(
+def first_step(slot: int) -> to_worker_pb2.SchedulerOutput:
+    return to_worker_pb2.SchedulerOutput(
         step_id=1,
         scheduler_epoch=1,
-        scheduled_new_reqs=scheduler_pb2.ScheduledNewReqs(
+        scheduled_new_reqs=to_worker_pb2.ScheduledNewReqs(
             slots=np.array([slot], "<u2").tobytes(),
             block_counts=np.array([2], "<u4").tobytes(),
             block_ids=np.array([0, 1], "<u4").tobytes(),
@@ -67,7 +75,7 @@ async def test_events_of_grammars_and_again_after_a_new_hello() -> None:
         assert not (await scheduler.hellos.get()).HasField("snapshot")
         requests = [new_request(0, None), new_request(1, "[a-z]+"), new_request(2, "(")]
         scheduler.messages.put_nowait(
-            scheduler_pb2.AttachWorkerResponse(new_requests=requests, steps=[first_step(0)])
+            to_worker_pb2.AttachWorkerResponse(new_requests=requests, steps=[first_step(0)])
         )
         events = {
             event.WhichOneof("event"): event for event in [await scheduler.events.get() for _ in range(2)]

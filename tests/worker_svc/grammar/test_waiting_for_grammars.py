@@ -17,7 +17,7 @@ from signalbox.grammar.form import Form, FormError, FormKind
 from signalbox.grammar.limits import FormLimits
 from signalbox.protocol.enums import FinishReason
 from signalbox.runtime.parts import FAILURES
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2, generation_pb2, shared_pb2, to_worker_pb2
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.requests.automaton import Automaton
 from worker_svc.core.requests.masks import I32, U32
@@ -41,18 +41,18 @@ def regex(pattern: str) -> generation_pb2.StructuredOutput:
 
 def new_request(
     slot: int, form: generation_pb2.StructuredOutput | None, prior: list[int] | None = None, attempt: int = 1
-) -> scheduler_pb2.NewRequestData:
+) -> to_worker_pb2.NewRequestData:
     tokens = np.array([*PROMPT, *(prior or [])], "<i4")
     payload = generation_pb2.RequestPayload(
         token_ids=tokens.tobytes(),
         num_prior_output_tokens=len(prior or []),
         sampling=generation_pb2.SamplingParams(structured_output=form),
     )
-    return scheduler_pb2.NewRequestData(
+    return to_worker_pb2.NewRequestData(
         slot=slot,
-        ref=scheduler_pb2.RequestRef(request_id=f"r{slot}", attempt=attempt),
+        ref=shared_pb2.RequestRef(request_id=f"r{slot}", attempt=attempt),
         frontend_instance="f",
-        scheduler_meta=scheduler_pb2.RequestMeta(has_grammar=form is not None).SerializeToString(),
+        scheduler_meta=from_frontend_pb2.RequestMeta(has_grammar=form is not None).SerializeToString(),
         payload=payload.SerializeToString(),
         max_tokens=20,
         num_known_tokens=len(tokens),
@@ -61,12 +61,12 @@ def new_request(
 
 def step(
     number: int, starts: list[int] | None = None, finished: list[int] | None = None
-) -> scheduler_pb2.SchedulerOutput:
+) -> to_worker_pb2.SchedulerOutput:
     slots = starts or []
-    return scheduler_pb2.SchedulerOutput(
+    return to_worker_pb2.SchedulerOutput(
         step_id=number,
         scheduler_epoch=1,
-        scheduled_new_reqs=scheduler_pb2.ScheduledNewReqs(
+        scheduled_new_reqs=to_worker_pb2.ScheduledNewReqs(
             slots=np.array(slots, "<u2").tobytes(),
             block_counts=np.full(len(slots), 6, "<u4").tobytes(),
             block_ids=np.concatenate([np.arange(s * 6, s * 6 + 6) for s in slots] or [[]])
@@ -118,10 +118,10 @@ class Bench:
 
     def put(
         self,
-        *requests: scheduler_pb2.NewRequestData,
-        steps: list[scheduler_pb2.SchedulerOutput] | None = None,
+        *requests: to_worker_pb2.NewRequestData,
+        steps: list[to_worker_pb2.SchedulerOutput] | None = None,
     ) -> None:
-        self.loop.put(scheduler_pb2.AttachWorkerResponse(new_requests=requests, steps=steps or []))
+        self.loop.put(to_worker_pb2.AttachWorkerResponse(new_requests=requests, steps=steps or []))
 
     def told(self) -> GrammarResult:
         return self.told_results.get(timeout=TIMEOUT_S)
@@ -129,7 +129,7 @@ class Bench:
     def result(self) -> StepResult:
         return self.results.get(timeout=TIMEOUT_S)
 
-    def settle(self) -> scheduler_pb2.WorkerSnapshot | None:
+    def settle(self) -> from_worker_pb2.WorkerSnapshot | None:
         """Everything that was put has been taken."""
         return self.loop.snapshot().result(TIMEOUT_S)
 
@@ -405,7 +405,7 @@ def test_a_grammar_that_is_announced_and_not_there_ends_its_request(
 ) -> None:
     bench = make(GrammarPreparation(compiler))
     given = new_request(0, None)
-    given.scheduler_meta = scheduler_pb2.RequestMeta(has_grammar=True).SerializeToString()
+    given.scheduler_meta = from_frontend_pb2.RequestMeta(has_grammar=True).SerializeToString()
     bench.put(given)
     told = bench.told()
     assert not told.is_ready and told.failure is not None and len(told.outputs) == 1

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from signalbox.links import rpc
-from signalbox.v1 import generation_pb2, scheduler_pb2, transfer_pb2_grpc, worker_pb2
+from signalbox.v1 import (
+    from_frontend_pb2,
+    from_worker_pb2,
+    generation_pb2,
+    shared_pb2,
+    to_worker_pb2,
+    transfer_pb2_grpc,
+    worker_pb2,
+)
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.handoff.orders import ExportOrder, HandoffOrders, ImportStart, WorkerName
@@ -59,14 +67,14 @@ class Asked:
     chain_hash: bytes
     max_drafts: int = 0
 
-    def message(self, slot: int, leg: int = 0) -> scheduler_pb2.NewRequestData:
+    def message(self, slot: int, leg: int = 0) -> to_worker_pb2.NewRequestData:
         """Placed, with its payload."""
         payload = generation_pb2.RequestPayload()
         payload.CopyFrom(self.payload)
         payload.token_ids = np.array(self.prompt, "<i4").tobytes()
         return self._message(slot, leg, payload.SerializeToString())
 
-    def coming(self, slot: int, leg: int, transfer: int, source: End) -> scheduler_pb2.NewRequestData:
+    def coming(self, slot: int, leg: int, transfer: int, source: End) -> to_worker_pb2.NewRequestData:
         """Taken over from `source`."""
         message = self._message(slot, leg, b"")
         origin = message.import_from
@@ -74,12 +82,12 @@ class Asked:
         origin.source.worker_id, origin.source.worker_instance = source.name
         return message
 
-    def _message(self, slot: int, leg: int, payload: bytes) -> scheduler_pb2.NewRequestData:
+    def _message(self, slot: int, leg: int, payload: bytes) -> to_worker_pb2.NewRequestData:
         has_grammar = self.payload.sampling.HasField("structured_output")
-        meta = scheduler_pb2.RequestMeta(num_prompt_tokens=len(self.prompt), has_grammar=has_grammar)
-        return scheduler_pb2.NewRequestData(
+        meta = from_frontend_pb2.RequestMeta(num_prompt_tokens=len(self.prompt), has_grammar=has_grammar)
+        return to_worker_pb2.NewRequestData(
             slot=slot,
-            ref=scheduler_pb2.RequestRef(request_id="r", attempt=ATTEMPT),
+            ref=shared_pb2.RequestRef(request_id="r", attempt=ATTEMPT),
             frontend_instance=FRONTEND,
             chain_hash=self.chain_hash,
             scheduler_meta=meta.SerializeToString(),
@@ -113,7 +121,7 @@ class End:
         self.results: list[StepResult] = []
         self.refusals: list[str] = []
         self.news: list[News] = []
-        self.events: list[scheduler_pb2.WorkerEvent] = []
+        self.events: list[from_worker_pb2.WorkerEvent] = []
         self.link, self._items = LinkMark(), deque[Item]()
         around = Surroundings(self.loop.time, self.post, NoCopies())
         listeners = Listeners(
@@ -176,11 +184,11 @@ class End:
 
     # -- what a scheduler says --
 
-    def add(self, message: scheduler_pb2.NewRequestData) -> None:
+    def add(self, message: to_worker_pb2.NewRequestData) -> None:
         """A request comes."""
         self._take(ArrivedRequest(self.link, message))
 
-    def step(self, orders: HandoffOrders | None = None, **changes: Any) -> scheduler_pb2.ModelRunnerOutput:
+    def step(self, orders: HandoffOrders | None = None, **changes: Any) -> from_worker_pb2.ModelRunnerOutput:
         """A step runs, which has to fit."""
         self.try_step(orders, **changes)
         assert not self.refusals, self.refusals
@@ -191,7 +199,7 @@ class End:
         if orders is not None:
             changes["handoffs"] = orders
         delta = StepDelta(self.core.last_step_id + 1, 1, **changes)
-        message = scheduler_pb2.SchedulerOutput(step_id=delta.step_id)
+        message = to_worker_pb2.SchedulerOutput(step_id=delta.step_id)
         self._take(ArrivedStep(self.link, message, self.loop.time(), _delta=delta))
 
     def start(self, slot: int, blocks: list[int], length: int, resumed: bool = False) -> None:
@@ -212,7 +220,7 @@ class End:
         start = ImportStart(slot, np.array(blocks, np.int32), num_found, self.groups(blocks))
         self.step(HandoffOrders(import_starts=[start]))
 
-    def commit(self, slot: int) -> scheduler_pb2.ModelRunnerOutput:
+    def commit(self, slot: int) -> from_worker_pb2.ModelRunnerOutput:
         """An import counts, and runs to the end of what is known."""
         table = self.core.table
         begin, end = int(table.num_computed[slot]), int(table.num_tokens[slot])

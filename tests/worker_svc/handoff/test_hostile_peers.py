@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from signalbox.links import rpc
-from signalbox.v1 import generation_pb2, scheduler_pb2, transfer_pb2, transfer_pb2_grpc, worker_pb2
+from signalbox.v1 import generation_pb2, shared_pb2, transfer_pb2, transfer_pb2_grpc, worker_pb2
 from signalbox.v1.transfer_offer_pb2 import TransferOffer
 from tests.worker_svc.handoff.ends import ATTEMPT, KEY, Asked, End
 from tests.worker_svc.handoff.test_failed_handoffs import EXPECTED, goes_on
@@ -39,7 +39,7 @@ def block(index: int) -> bytes:
 
 def head(**changes: Any) -> transfer_pb2.PullResponse:
     told: dict[str, Any] = {
-        "source": scheduler_pb2.WorkerRef(worker_id="x", worker_instance="instance of x"),
+        "source": shared_pb2.WorkerRef(worker_id="x", worker_instance="instance of x"),
         "payload": generation_pb2.RequestPayload().SerializeToString(),
         "token_ids": packed(PROMPT + EXPECTED[:1]),
         "num_prompt_tokens": len(PROMPT),
@@ -88,7 +88,7 @@ def state(content: bytes) -> transfer_pb2.PullResponse:
     return transfer_pb2.PullResponse(state=transfer_pb2.StatePart(content=content))
 
 
-STRANGER = scheduler_pb2.WorkerRef(worker_id="y", worker_instance="another")
+STRANGER = shared_pb2.WorkerRef(worker_id="y", worker_instance="another")
 BAD: dict[str, Parts] = {
     "says nothing": [],
     "an error": [error("no")],
@@ -213,7 +213,7 @@ async def iter_of(requests: tuple[Any, ...]) -> AsyncIterator[Any]:
 
 
 def hello(**changes: Any) -> transfer_pb2.PullRequest:
-    target = scheduler_pb2.WorkerRef(worker_id="b", worker_instance="instance of b")
+    target = shared_pb2.WorkerRef(worker_id="b", worker_instance="instance of b")
     told: dict[str, Any] = {"transfer": 1, "key": KEY, "target": target}
     return transfer_pb2.PullRequest(hello=transfer_pb2.PullHello(**(told | changes)))
 

@@ -20,7 +20,7 @@ from scheduler_svc.step_loop import StepLoop
 from signalbox.errors import InvalidRequestError, SignalboxError, UnavailableError
 from signalbox.links import rpc
 from signalbox.links.rpc_errors import error_of
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import scheduler_pb2, shared_pb2
 from tests.ports import free_ports
 from tests.scheduler_svc.attached import (
     PROMPT_TOKENS,
@@ -178,7 +178,7 @@ async def test_the_end_of_a_worker_is_passed_on(tmp_path: Path) -> None:
             stream = await attach(relay, "a")
             process = loop.core.workers["a"].process
             report = scheduler_pb2.ReportWorkerExitRequest(
-                worker=scheduler_pb2.WorkerRef(worker_id="a", worker_instance=process.instance),
+                worker=shared_pb2.WorkerRef(worker_id="a", worker_instance=process.instance),
                 exit=scheduler_pb2.WORKER_EXIT_CRASHED,
                 reason="Segmentation fault",
             )

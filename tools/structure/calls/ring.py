@@ -19,7 +19,7 @@ from scheduler_svc.links.disk import take_disk_event
 from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import BlockGroupKind
 from signalbox.protocol.hash_chain import HASH_BYTES, chain_hashes, root_hash
-from signalbox.v1 import generation_pb2, scheduler_pb2
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2, generation_pb2, shared_pb2, to_worker_pb2
 from tools.structure.calls.counting import CallCounter, Count, Kind, median
 from worker_svc.core.batch import RunnerInfo, Sampled
 from worker_svc.core.drafts.ngram import NgramDrafter
@@ -65,13 +65,13 @@ def runner_info(kind: Kind) -> RunnerInfo:
     return plain
 
 
-def hello(info: RunnerInfo) -> scheduler_pb2.WorkerHello:
+def hello(info: RunnerInfo) -> from_worker_pb2.WorkerHello:
     """The message with which such a worker attaches."""
-    return scheduler_pb2.WorkerHello(
+    return from_worker_pb2.WorkerHello(
         worker_id=WORKER,
         worker_instance="instance",
         address="127.0.0.1:1",
-        model=scheduler_pb2.ModelEntry(
+        model=shared_pb2.ModelEntry(
             model=info.model, max_model_len=info.max_model_len, block_size=info.block_size
         ),
         num_slots=info.num_slots,
@@ -103,12 +103,12 @@ class Ring:
         offer = scheduler_delta.parse_offer(hello(self.info))
         self.worker: Worker = self.scheduler.attach_worker(offer, None, 0.0)
         if self.kind is Kind.FEATURES:
-            news = scheduler_pb2.DiskNews(begins=True, base_us=1000, token_ns=1000)
-            take_disk_event(self.worker, scheduler_pb2.WorkerEvent(disk_news=news))
+            news = from_worker_pb2.DiskNews(begins=True, base_us=1000, token_ns=1000)
+            take_disk_event(self.worker, from_worker_pb2.WorkerEvent(disk_news=news))
         _fill_caches(self.worker)
         drafter = NgramDrafter(1, 3) if self.kind is Kind.DRAFTS else None
         self.core = WorkerCore(self.info, self.info.num_slots, drafter)
-        self.sent: deque[scheduler_pb2.AttachWorkerResponse] = deque()
+        self.sent: deque[to_worker_pb2.AttachWorkerResponse] = deque()
 
     def submit_all(self) -> None:
         """Sends the requests, which all run until the last step."""
@@ -128,7 +128,7 @@ class Ring:
         for each in message.steps:
             self._run(each)
 
-    def _run(self, message: scheduler_pb2.SchedulerOutput) -> None:
+    def _run(self, message: to_worker_pb2.SchedulerOutput) -> None:
         running = self._measure("apply", self.core.apply, worker_delta.parse_step(message))
         sampled = Sampled(np.full(len(running.batch.sample_index), TOKEN, np.int32))
         report, _outputs = self._measure("commit", self.core.commit, running, sampled, {})
@@ -186,7 +186,7 @@ def _request(number: int) -> Request:
     tokens = np.arange(PROMPT_TOKENS + number % BLOCK_SIZE, dtype=np.int32) % 50
     tokens[0] = number % 97
     payload = generation_pb2.RequestPayload(token_ids=tokens.tobytes())
-    meta = scheduler_pb2.RequestMeta(
+    meta = from_frontend_pb2.RequestMeta(
         model="model",
         num_prompt_tokens=len(tokens),
         max_tokens=1 << 16,
@@ -194,6 +194,6 @@ def _request(number: int) -> Request:
         hash_block_size=BLOCK_SIZE,
         root_hash=ROOT,
     )
-    ref = scheduler_pb2.RequestRef(request_id=f"request-{number}", attempt=number + 1)
-    submit = scheduler_pb2.SubmitRequest(ref=ref, meta=meta, payload=payload.SerializeToString())
+    ref = shared_pb2.RequestRef(request_id=f"request-{number}", attempt=number + 1)
+    submit = from_frontend_pb2.SubmitRequest(ref=ref, meta=meta, payload=payload.SerializeToString())
     return scheduler_delta.parse_submit(submit, "frontend")

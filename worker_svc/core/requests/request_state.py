@@ -23,7 +23,7 @@ from worker_svc.core.step import Failure, NewRequest, RequestRef
 
 
 class SlotStatus:
-    """What a slot does; numbers as in scheduler.proto. Not an Enum: its members are slow to look up."""
+    """What a slot does; numbers as in from_worker.proto. Not an Enum: its members are slow to look up."""
 
     FREE: Final = 0
     PREPARING: Final = 1

@@ -12,7 +12,7 @@ import grpc
 from signalbox.links import versions
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.links.readable import EOF, read_message
-from signalbox.v1 import scheduler_pb2, transfer_pb2
+from signalbox.v1 import shared_pb2, transfer_pb2
 from worker_svc.core.handoff.orders import WorkerName
 from worker_svc.transfer.channels.reader import BlockReader
 from worker_svc.transfer.control.beats import FIRST_S, Hearing
@@ -31,7 +31,7 @@ def hello_of(
     return transfer_pb2.PullHello(
         transfer=number,
         key=key,
-        target=scheduler_pb2.WorkerRef(worker_id=name.worker_id, worker_instance=name.instance),
+        target=shared_pb2.WorkerRef(worker_id=name.worker_id, worker_instance=name.instance),
         protocol=versions.ours(),
         num_found=num_found,
         is_export=is_export,

@@ -18,7 +18,7 @@ from signalbox.errors import (
     UnavailableError,
 )
 from signalbox.links.versions import check_versions
-from signalbox.v1 import generation_pb2, scheduler_pb2, transfer_pb2, worker_pb2
+from signalbox.v1 import generation_pb2, shared_pb2, transfer_pb2, worker_pb2
 from worker_svc.core.handoff.exports import Export, Stretch, Tail
 from worker_svc.core.handoff.orders import WorkerName
 from worker_svc.transfer.channels.block_server import BlockServer
@@ -220,7 +220,7 @@ class TransferSource:
                     del self._waiting[name]
 
     def _head(self, export: Export | None) -> transfer_pb2.PullHead:
-        source = scheduler_pb2.WorkerRef(worker_id=self._name.worker_id, worker_instance=self._name.instance)
+        source = shared_pb2.WorkerRef(worker_id=self._name.worker_id, worker_instance=self._name.instance)
         if export is None:
             return transfer_pb2.PullHead(source=source)
         return transfer_pb2.PullHead(

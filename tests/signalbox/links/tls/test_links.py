@@ -19,7 +19,16 @@ from signalbox.links.tls import identity as identities
 from signalbox.links.tls.identity import Identity
 from signalbox.links.tls.roles import CALLERS, Role, instance_of, roles_of
 from signalbox.links.tls.trouble import trouble_of
-from signalbox.v1 import admin_pb2, frontend_pb2, scheduler_pb2, scheduler_pb2_grpc, transfer_pb2, worker_pb2
+from signalbox.v1 import (
+    admin_pb2,
+    from_worker_pb2,
+    frontend_pb2,
+    scheduler_pb2,
+    scheduler_pb2_grpc,
+    to_worker_pb2,
+    transfer_pb2,
+    worker_pb2,
+)
 from tests.ports import free_ports
 from tests.signalbox.links.tls.certificates import Certificates
 
@@ -33,7 +42,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
     async def AttachWorker(self, requests: Any, context: Any) -> None:  # noqa: N802
         async for message in requests:
             await context.write(
-                scheduler_pb2.AttachWorkerResponse(scheduler_epoch=message.hello.scheduler_epoch)
+                to_worker_pb2.AttachWorkerResponse(scheduler_epoch=message.hello.scheduler_epoch)
             )
 
 
@@ -137,7 +146,7 @@ async def test_calls_of_another_role_are_refused_by_name(certificates: Certifica
             identities.take_on(certificates.identity(role))
             async with rpc.channel(address, Role.SCHEDULER) as channel:
                 call = scheduler_pb2_grpc.SchedulerServiceStub(channel).AttachWorker(timeout=5)
-                with_hello = scheduler_pb2.AttachWorkerRequest()
+                with_hello = from_worker_pb2.AttachWorkerRequest()
                 with_hello.hello.scheduler_epoch = 7
                 if role is Role.WORKER:
                     await call.write(with_hello)
@@ -176,7 +185,7 @@ async def test_files_are_read_again_and_streams_go_on(certificates: Certificates
         async with rpc.channel(address, Role.SCHEDULER) as channel:
             call = scheduler_pb2_grpc.SchedulerServiceStub(channel).AttachWorker()
             for number in range(1, 6):
-                message = scheduler_pb2.AttachWorkerRequest()
+                message = from_worker_pb2.AttachWorkerRequest()
                 message.hello.scheduler_epoch = number
                 await call.write(message)
                 assert (await call.read()).scheduler_epoch == number

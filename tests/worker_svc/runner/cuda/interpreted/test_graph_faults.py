@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from signalbox.protocol.enums import FinishReason
-from signalbox.v1 import scheduler_pb2
+from signalbox.v1 import to_worker_pb2
 from tests.ports import free_ports
 from tests.worker_svc.drafting.local_ring import Client
 from tests.worker_svc.runner.cuda.replayed_capture import GONE, Device, MortalRunner, ReplayedCapture
@@ -165,12 +165,12 @@ async def test_a_worker_process_whose_device_is_lost_in_a_replay_ends(
             request = new_request(0)
             request.max_tokens = 3
             scheduler.messages.put_nowait(
-                scheduler_pb2.AttachWorkerResponse(new_requests=[request], steps=[first_step(0)])
+                to_worker_pb2.AttachWorkerResponse(new_requests=[request], steps=[first_step(0)])
             )
             report = await scheduler.reports.get()
             assert report.step_id == 1 and not report.finished_reasons
-            decode = scheduler_pb2.SchedulerOutput(step_id=2, scheduler_epoch=1)
-            scheduler.messages.put_nowait(scheduler_pb2.AttachWorkerResponse(steps=[decode]))
+            decode = to_worker_pb2.SchedulerOutput(step_id=2, scheduler_epoch=1)
+            scheduler.messages.put_nowait(to_worker_pb2.AttachWorkerResponse(steps=[decode]))
             assert await asyncio.to_thread(process.wait, 60) == 1
             leaving = [scheduler.events.get_nowait() for _ in range(scheduler.events.qsize())]
         finally:
