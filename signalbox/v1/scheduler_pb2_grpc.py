@@ -69,36 +69,39 @@ class SchedulerServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def AttachFrontend(self, request_iterator, context):
-        """The link of one frontend process. A message may carry several operations; they take effect in order.
+        """The link of one frontend process. The first message carries FrontendHello. A message may carry several operations,
+        which take effect in order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AttachWorker(self, request_iterator, context):
-        """The link of one worker. The first message carries WorkerHello.
+        """The link of one worker process. The first message carries WorkerHello.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AttachWorkers(self, request_iterator, context):
-        """The links of several workers behind one relay, over one stream. The first message carries RelayHello. The entries of
-        a link are what an AttachWorker stream of its own would carry, in the same order.
+        """The links of several workers, multiplexed by a relay over one stream. The first message carries RelayHello. The
+        entries of a link are the messages of its AttachWorker stream, in the same order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FindLeader(self, request, context):
-        """Who leads: asked of every address of the list before a link is opened. A standby answers with the leader's address.
+        """Finds the leader. Called at every configured address before a link is opened; a standby returns the address of the
+        leader.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportWorkerExit(self, request, context):
-        """A worker's guardian (its parent process) says how the process ended. It is evidence, as a refused dial is.
+        """Reports how a worker process ended. Called by its guardian (the parent process). Counts as evidence that the
+        process is gone, as a refused connection does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
