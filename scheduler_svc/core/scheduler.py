@@ -174,7 +174,7 @@ class Scheduler:
         worker = self.workers[worker_id]
         worker.changed[worker_id] = None
         record = worker.records[0] if worker.records else None
-        answered = first_tokens(worker, record, report) if record is not None else []
+        answered = first_tokens(worker, record, report) if record is not None and record.chunks else []
         finishes, mask_work = read_report(worker, report)
         for request in answered:
             self.register.answered(request, now)

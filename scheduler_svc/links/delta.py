@@ -47,47 +47,74 @@ def build_messages(
 ) -> list[to_worker_pb2.AttachWorkerResponse]:
     """`step` and, ahead of it, the requests placed with it, which lose their payloads. Several messages when one would
     be larger than `max_bytes`; a request that is larger goes alone."""
+    messages = _build_requests(step, worker, max_bytes) if step.placed or step.orders else []
+    if not messages:
+        messages.append(to_worker_pb2.AttachWorkerResponse())
+    _write_step(messages[-1].steps.add(), step, epoch)
+    return messages
+
+
+def _build_requests(
+    step: StepDecision, worker: Worker, max_bytes: int
+) -> list[to_worker_pb2.AttachWorkerResponse]:
     new_requests = [build_new_request(request, worker) for request in step.placed]
     handoffs = step.ordered(HandoffOrders)
     if handoffs is not None:
         new_requests += map(build_import, handoffs.arriving)
     for request in step.placed:
         request.payload = b""
-    parts = list(split(new_requests, lambda request: request.ByteSize(), max_bytes))
-    messages = [to_worker_pb2.AttachWorkerResponse(new_requests=part) for part in parts or [[]]]
-    messages[-1].steps.append(build_step(step, epoch))
-    return messages
+    parts = split(new_requests, lambda request: request.ByteSize(), max_bytes)
+    return [to_worker_pb2.AttachWorkerResponse(new_requests=part) for part in parts]
 
 
 def build_step(step: StepDecision, epoch: int) -> to_worker_pb2.SchedulerOutput:
     """`step` as a message. An absent group stays unset."""
-    message = to_worker_pb2.SchedulerOutput(
-        step_id=step.step_id, scheduler_epoch=epoch, limit_ms=int(step.limit_s * 1e3)
-    )
-    if step.started:
-        _write_starts(message.scheduled_new_reqs, step.started)
+    message = to_worker_pb2.SchedulerOutput()
+    _write_step(message, step, epoch)
+    return message
+
+
+def _write_step(message: to_worker_pb2.SchedulerOutput, step: StepDecision, epoch: int) -> None:
+    message.step_id, message.scheduler_epoch = step.step_id, epoch
+    if step.limit_s:
+        message.limit_ms = int(step.limit_s * 1e3)
+    if step.may_be_skipped:
+        message.may_be_skipped = True
     if len(step.grant_slots):
         write_arrays(message.scheduled_cached_reqs, columns.GRANTS, step.grant_slots, step.grant_blocks)
         if step.grant_groups is not None:
             message.scheduled_cached_reqs.new_block_groups = step.grant_groups.tobytes()
+    if step.copies:
+        _write_block_copies(message.block_copies, step.copies)
+    if step.is_solo:
+        message.is_solo, message.aside_slots = True, columns.pack(step.aside_slots, columns.U16)
+    if step.names_slots:
+        _write_changes(message, step)
+
+
+def _write_changes(message: to_worker_pb2.SchedulerOutput, step: StepDecision) -> None:
+    """What a step that only decodes has not."""
+    if step.started:
+        _write_starts(message.scheduled_new_reqs, step.started)
     if step.chunks:
         columns.CHUNKS.write(message.scheduled_cached_reqs, step.chunks)
     if step.resumed:
         _write_starts(message.scheduled_cached_reqs.resumed, step.resumed)
-    _write_copies(message, step)
     for name in ("finished_slots", "preempted_slots", "paused_slots", "unpaused_slots"):
         if slots := getattr(step, name):
             setattr(message, name, columns.pack(slots, columns.U16))
-    message.may_be_skipped = step.may_be_skipped
-    if step.is_solo:
-        message.is_solo, message.aside_slots = True, columns.pack(step.aside_slots, columns.U16)
     if step.draft_limits:
         columns.DRAFTS.write(message, step.draft_limits)
+    if step.checkpoints:
+        columns.CHECKPOINTS.write(message.checkpoints, step.checkpoints)
+    if step.fence is not None:
+        message.side_copies.fence = step.fence.fence_id
+        if step.fence.copies:
+            _write_block_copies(message.side_copies, step.fence.copies)
     if step.fetch is not None:
         WRITE_FETCH[step.fetch.source](message, step.fetch)
     for kind, orders in step.orders.items():
         WRITE_ORDERS[kind](message, orders)
-    return message
 
 
 def _write_lanes(message: to_worker_pb2.SchedulerOutput, orders: LaneOrders) -> None:
@@ -106,18 +133,6 @@ WRITE_FETCH: dict[str, Callable[[to_worker_pb2.SchedulerOutput, Fence], None]] =
     PULLS: write_pull,
 }
 """By name of a source."""
-
-
-def _write_copies(message: to_worker_pb2.SchedulerOutput, step: StepDecision) -> None:
-    """What goes from one tier to another."""
-    if step.checkpoints:
-        columns.CHECKPOINTS.write(message.checkpoints, step.checkpoints)
-    if step.copies:
-        _write_block_copies(message.block_copies, step.copies)
-    if step.fence is not None:
-        message.side_copies.fence = step.fence.fence_id
-        if step.fence.copies:
-            _write_block_copies(message.side_copies, step.fence.copies)
 
 
 def _write_block_copies(message: to_worker_pb2.BlockCopies, copies: list[BlockCopy]) -> None:

@@ -43,7 +43,8 @@ class HandoffPolicies:
 
     def reported(self, worker: Worker, answered: Sequence[Request], now: float) -> None:
         """A worker has reported a step, behind which the prompts of `answered` are computed."""
-        self.look_in_time(now)
+        if now >= self.next_look:
+            self.look(now)
         if answered and self.next_look != NEVER and self._follows_roles:
             self.disaggregation.look_at(worker, answered, now)
 

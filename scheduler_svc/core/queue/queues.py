@@ -193,7 +193,8 @@ class Queues:
     ) -> None:
         """A step has run, and its report has been read: its work is charged, and how fast prompts are computed is
         noted."""
-        self._charge_outputs(worker, record, report)
+        if self.tells_tenants_apart:
+            self._charge_outputs(worker, record, report)
         if mask_work:
             self._charge_masks(worker, mask_work)
         if self.policy.has_deadlines:
@@ -202,8 +203,6 @@ class Queues:
             ttft_estimator.observe(record.num_prefill_tokens, budget, report.duration_us / 1e6)
 
     def _charge_outputs(self, worker: Worker, record: StepRecord, report: StepReport) -> None:
-        if not self.tells_tenants_apart:
-            return
         counts = outputs_by_account(worker, record, report)
         self._ledger.charge_outputs(counts)
         if self.tenants.has_limits:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.state.blocks.block_pool import BlockPool, Blocks
+from scheduler_svc.core.state.groups.checkpoints import Checkpoints
 from scheduler_svc.core.state.groups.window import WindowBlocks
 from scheduler_svc.core.state.requests.request import Request, RequestStatus
 from scheduler_svc.core.state.slots.slot_state import ENDED, RUNNING, SlotState
@@ -44,10 +45,13 @@ def read_report(worker: Worker, report: StepReport) -> tuple[list[Finish], list[
     record = _match(worker, report)
     mask_work = _mask_work(worker, report) if report.mask_us else []
     num_tokens = _count(worker, record, report)
-    _confirm_chunks(worker, record, report)
-    _publish_seals(worker, report)
-    _publish_checkpoints(worker, record, report)
-    finishes = _finish(worker, report)
+    if record.chunks or report.not_run:
+        _confirm_chunks(worker, record, report)
+    if len(report.sealed_slots):
+        _publish_seals(worker, report)
+    if worker.checkpoints is not None:
+        _publish_checkpoints(worker, worker.checkpoints, record, report)
+    finishes = _finish(worker, report) if report.finished else []
     _limit_drafts(worker, report)
     for slot in record.released_slots:
         worker.table.free(slot)
@@ -76,8 +80,6 @@ def _time(worker: Worker, record: StepRecord, report: StepReport) -> None:
 
 def first_tokens(worker: Worker, record: StepRecord, report: StepReport) -> list[Request]:
     """Requests whose first output token comes with `report`, which has not been read yet."""
-    if not record.chunks:
-        return []
     not_run = {slot for slot, _ in report.not_run}
     finals = [chunk.slot for chunk in record.chunks if chunk.is_final and chunk.slot not in not_run]
     held = [slot for slot in finals if worker.table.state[slot] not in ENDED]
@@ -170,17 +172,16 @@ def _complete(worker: Worker, slot: int) -> None:
 
 
 def _publish_seals(worker: Worker, report: StepReport) -> None:
-    if len(report.sealed_slots):
-        worker.table.add_hashes(report.sealed_slots, report.sealed_indexes, report.sealed_hashes)
-        _publish(worker, report.sealed_slots, report.sealed_indexes, worker.windows[:0])
+    worker.table.add_hashes(report.sealed_slots, report.sealed_indexes, report.sealed_hashes)
+    _publish(worker, report.sealed_slots, report.sealed_indexes, worker.windows[:0])
 
 
-def _publish_checkpoints(worker: Worker, record: StepRecord, report: StepReport) -> None:
+def _publish_checkpoints(
+    worker: Worker, checkpoints: Checkpoints, record: StepRecord, report: StepReport
+) -> None:
     """States that were kept can be gone on from, by the name of the last block ahead of them. Those that were gone on
     from are nobody's."""
-    checkpoints, table = worker.checkpoints, worker.table
-    if checkpoints is None:
-        return
+    table = worker.table
     for checkpoint in record.read_checkpoints:
         checkpoints.release(checkpoint)
     for order, position in zip(record.checkpoints, report.checkpoint_positions, strict=True):
