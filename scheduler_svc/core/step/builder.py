@@ -60,9 +60,13 @@ def _record(worker: Worker, step: StepDecision) -> None:
     if step.fence is not None:
         worker.stats.num_block_copies += len(step.fence.copies)
         worker.stats.num_fences += 1
-    starts = [*step.resumed, *step.started]
-    chunks = [*step.chunks, *(start.chunk for start in starts)]
-    step.num_prefill_tokens = sum(chunk.length for chunk in chunks)
+    chunks, read_checkpoints = step.chunks[:], list[int]()
+    for start in (*step.resumed, *step.started):
+        chunks.append(start.chunk)
+        if start.checkpoint != NO_CHECKPOINT:
+            read_checkpoints.append(start.checkpoint)
+    for chunk in chunks:
+        step.num_prefill_tokens += chunk.length
     worker.records.append(
         StepRecord(
             step_id=step.step_id,
@@ -76,7 +80,7 @@ def _record(worker: Worker, step: StepDecision) -> None:
             is_ahead=0 < len(worker.records) < worker.limits.max_inflight_steps,
             copies=step.copies,
             checkpoints=step.checkpoints,
-            read_checkpoints=[start.checkpoint for start in starts if start.checkpoint != NO_CHECKPOINT],
+            read_checkpoints=read_checkpoints,
         )
     )
     worker.next_step_id += 1
