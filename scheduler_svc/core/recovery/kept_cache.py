@@ -31,11 +31,7 @@ def keep_cache(worker: Worker, old: Worker, last_step_id: int, written_alone: Se
         tier.pool.vacate()
         fetched = np.array([target for target in targets if not target & HOST_BIT], np.int32)
         tier.pool.forget(np.concatenate((fetched, *written_alone[tier.group : tier.group + 1])))
-    worker.pool, worker.hosts = old.pool, old.hosts
-    for window, before in zip(worker.windows, old.windows, strict=True):
-        window.pool = before.pool
-    if worker.checkpoints is not None and old.checkpoints is not None:
-        worker.checkpoints.keep_from(old.checkpoints)
+    worker.keep_caches(old)
 
 
 def is_same_cache(worker: Worker, old: Worker) -> bool:

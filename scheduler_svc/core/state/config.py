@@ -183,12 +183,12 @@ class SchedulerConfig(BaseModel):
         """The policy, as put together of its parts."""
         return parse_policy(self.policy)
 
-    @property
+    @cached_property
     def has_classes(self) -> bool:
         """The policy knows classes of priority."""
         return self.order.has_classes
 
-    @property
+    @cached_property
     def is_fair(self) -> bool:
         """The policy shares between tenants."""
         return self.order.is_fair

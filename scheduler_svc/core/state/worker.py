@@ -29,7 +29,7 @@ from scheduler_svc.core.state.steps.step_limit import StepLimit
 from scheduler_svc.core.state.vitals import Vitals
 from scheduler_svc.core.state.worker_info import WorkerInfo
 from scheduler_svc.core.state.worker_stats import WorkerStats
-from signalbox.protocol.block_groups import SPINE, states_number
+from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.enums import WorkerHealth, WorkerRole
 
 
@@ -49,6 +49,12 @@ class Worker:
     """Checkpoints of recurrent states; None: the model keeps none, or the worker has no room for any."""
     hosts: list[HostCache] = field(init=False)
     """What the host tier has of each group, the spine's first, that of checkpoints last."""
+    pools: tuple[BlockPool, ...] = field(init=False)
+    """Blocks of all groups, the spine's first."""
+    tiers: tuple[Tier, ...] = field(init=False)
+    """Device and host tier of each group, checkpoints included."""
+    saved_tiers: tuple[Tier, ...] = field(init=False)
+    """Tiers of groups whose evicted content the host tier has a place for."""
     records: deque[StepRecord] = field(default_factory=deque)
     """Steps in flight, oldest first."""
     parts: Parts = field(default_factory=Parts)
@@ -117,9 +123,17 @@ class Worker:
         self.hosts = [HostCache(count) for count in counts]
         if states is not None:
             self.hosts.append(HostCache(states.num_host_checkpoints))
-        for tier in self.tiers:
-            if tier.host.num_blocks:
-                tier.pool.evicted = []
+        self._list_pools()
+        for tier in self.saved_tiers:
+            tier.pool.evicted = []
+
+    def _list_pools(self) -> None:
+        """Lists the pools and tiers of all groups, of which one was set."""
+        self.pools = (self.pool, *(window.pool for window in self.windows))
+        pools = self.pools if self.checkpoints is None else (*self.pools, self.checkpoints.pool)
+        both = zip(pools, self.hosts, strict=True)
+        self.tiers = tuple(Tier(group, pool, host) for group, (pool, host) in enumerate(both))
+        self.saved_tiers = tuple(tier for tier in self.tiers if tier.host.num_blocks)
 
     # -- how it is --
 
@@ -159,17 +173,6 @@ class Worker:
         return [loan.left(pool) for loan, pool in zip(loans, self.pools, strict=True)]
 
     @property
-    def pools(self) -> list[BlockPool]:
-        """Blocks of all groups, the spine's first."""
-        return [self.pool, *(window.pool for window in self.windows)]
-
-    @property
-    def tiers(self) -> list[Tier]:
-        """Device and host tier of each group, checkpoints included."""
-        pools = self.pools if self.checkpoints is None else [*self.pools, self.checkpoints.pool]
-        return [Tier(group, *both) for group, both in enumerate(zip(pools, self.hosts, strict=True))]
-
-    @property
     def host(self) -> HostCache:
         """What the host tier has of the spine."""
         return self.hosts[SPINE]
@@ -177,7 +180,7 @@ class Worker:
     @property
     def has_host_tier(self) -> bool:
         """It has a place for content that the device evicts, of one group at least."""
-        return any(host.num_blocks for host in self.hosts)
+        return bool(self.saved_tiers)
 
     @property
     def nothing_reserved(self) -> list[int]:
@@ -187,9 +190,10 @@ class Worker:
     @property
     def num_available(self) -> int:
         """Blocks that could be taken of each group."""
-        if not self.windows:
-            return self.pool.num_available
-        return min(pool.num_available for pool in self.pools)
+        least = self.pool.num_available
+        for window in self.windows:
+            least = min(least, window.pool.num_available)
+        return least
 
     # -- what there is to do --
 
@@ -300,14 +304,24 @@ class Worker:
 
     def add_copies(self, tier: Tier, copies: list[BlockCopy], to: list[BlockCopy]) -> None:
         """A step, or what runs beside it, makes these copies of one group behind those of `to`."""
-        if self.checkpoints is not None and tier.group == states_number(self.info.groups):
+        if self.checkpoints is not None and tier.pool is self.checkpoints.pool:
             self.checkpoints.follow(copies)
         to += copies
 
     def save_evicted(self, step: StepDecision) -> None:
         """Whatever has lost its place on the device goes out to the host tier with `step`."""
-        for tier in self.tiers if self.has_host_tier else ():
-            self.add_copies(tier, tier.save_evicted(), step.copies)
+        for tier in self.saved_tiers:
+            if tier.pool.evicted:
+                self.add_copies(tier, tier.save_evicted(), step.copies)
+
+    def keep_caches(self, old: Worker) -> None:
+        """Takes over the blocks of `old`, the same process at an earlier link, in all groups and tiers."""
+        self.pool, self.hosts = old.pool, old.hosts
+        for window, before in zip(self.windows, old.windows, strict=True):
+            window.pool = before.pool
+        if self.checkpoints is not None and old.checkpoints is not None:
+            self.checkpoints.keep_from(old.checkpoints)
+        self._list_pools()
 
     def reset_cache(self) -> int:
         """Forgets all cached content, and what steps in flight and running requests would add to it: they read what was

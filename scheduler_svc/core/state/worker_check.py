@@ -58,7 +58,13 @@ def state_pieces(worker: Worker) -> Iterator[None]:
 
 
 def _check_hosts(worker: Worker, pieces: Pieces) -> Iterator[None]:
+    states = () if worker.checkpoints is None else (worker.checkpoints.pool,)
+    pools = (worker.pool, *(window.pool for window in worker.windows))
+    assert worker.pools == pools, "a pool is not the one of its group"
+    assert [tier.pool for tier in worker.tiers] == [*pools, *states], "a tier has the pool of another group"
+    assert [tier.host for tier in worker.tiers] == worker.hosts, "a tier has the host blocks of another group"
     for number, tier in enumerate(worker.tiers):
+        assert (tier.pool.evicted is not None) == (tier in worker.saved_tiers), "what is evicted is not saved"
         fenced = [fence.groups[number] for fence in worker.fences.values()]
         closed = [block for each in fenced for block in each.blocks.tolist()]
         assert len(closed) == len(set(closed)) == tier.pool.num_fenced, "a block has no fence, or two"

@@ -17,7 +17,7 @@ from signalbox.protocol.block_groups import SPINE
 def grant_rows(worker: Worker, step: StepDecision) -> bool:
     """Sees that every decode row has blocks for all tokens it can get in this step. Returns whether some lacked."""
     table = worker.table
-    table.bound += table.advance
+    table.bound += table.turn.advance
     needy = (table.bound > table.trigger).nonzero()[0]
     if not len(needy) and not table.held:
         return bool(step.preempted_slots)
@@ -51,13 +51,16 @@ def _grant_next(worker: Worker, slots: Slots, step: StepDecision) -> bool:
         _grant_one_each(worker, slots, step)
         return True
     positions = worker.table.confirmed(slots)
-    recycled = [window.recycle(slots, positions) for window in worker.windows]
-    both = list(zip(worker.windows, recycled, strict=True))
-    pools = [worker.pool, *(window.pool for window, blocks in both if blocks is None)]
-    if all(len(slots) <= pool.num_available for pool in pools):
+    recycled: list[Blocks | None] = []
+    has_room = len(slots) <= worker.pool.num_available
+    for window in worker.windows:
+        blocks = window.recycle(slots, positions)
+        has_room = has_room and (blocks is not None or len(slots) <= window.pool.num_available)
+        recycled.append(blocks)
+    if has_room:
         _grant_one_each(worker, slots, step, recycled)
         return True
-    for window, blocks in both:
+    for window, blocks in zip(worker.windows, recycled, strict=True):
         if blocks is not None:
             window.pool.release(blocks)
     return False
@@ -122,12 +125,12 @@ def _grant_one_each(
     worker: Worker, slots: Slots, step: StepDecision, recycled: Sequence[Blocks | None] = ()
 ) -> None:
     """Gives each of `slots` one more block, of every group: of a window those that were recycled, or others."""
-    blocks = worker.take_blocks(len(slots), step)
+    blocks = worker.pool.take(len(slots))
     worker.table.append_blocks(slots, blocks, worker.pool.generations[blocks])
-    if not worker.windows:
+    if worker.windows:
+        own: Sequence[Blocks | None] = recycled or [None] * len(worker.windows)
+        others = [window.append(slots, blocks) for window, blocks in zip(worker.windows, own, strict=True)]
+        step.grant_of_all(slots, [blocks, *others])
+    else:
         step.grant(slots, blocks)
-        return
-    own: Sequence[Blocks | None] = recycled or [None] * len(worker.windows)
-    others = [window.append(slots, blocks) for window, blocks in zip(worker.windows, own, strict=True)]
-    step.grant_of_all(slots, [blocks, *others])
     worker.save_evicted(step)

@@ -57,8 +57,15 @@ def admit_requests(
     now: float,
 ) -> None:
     """Decides all that is not a decode row. After a shortage of blocks nobody starts but who may displace others."""
+    table = worker.table
+    is_waiting = table.prefilling or table.preempted or table.prepared or table.displaced
+    if not is_waiting:
+        is_looking = budget > 0 and table.free_slots and _may_take(worker, config, offers)
+        if not is_looking or offers.peek() is None:
+            _remember(worker, offers, is_certain=budget > 0 and not is_short)
+            return
     admission = PrefillAdmission(worker, config, step, budget, offers, is_short=is_short, now=now)
-    resumable = deque(worker.table.resume_queue(config.aging_s if config.has_classes else 0.0, now))
+    resumable = deque(table.resume_queue(config.aging_s if config.has_classes else 0.0, now))
     if offers.suspects:
         admission.leave_out(offers.suspects)
         resumable = deque(slot for slot in resumable if slot not in offers.suspects)
@@ -70,6 +77,23 @@ def admit_requests(
     admission.end_deadlock()
     admission.remember()
     admission.continue_prefills(math.inf)
+
+
+def _may_take(worker: Worker, config: SchedulerConfig, offers: WaitingCursor) -> bool:
+    """A place is free, or might be made for a waiting request: one of them has come or gone since none could take a
+    place."""
+    if worker.num_active < worker.limits.max_num_seqs:
+        return True
+    may_displace = config.has_classes or config.is_fair
+    return may_displace and (worker.full_at_version is None or worker.full_at_version != offers.version)
+
+
+def _remember(worker: Worker, offers: WaitingCursor, *, is_certain: bool) -> None:
+    """With every place taken, the waiting are looked at again when one of them has come or gone: counters alone change
+    too often. Not so while there is no slot: nothing comes or goes when one is free again. `is_certain`: nothing but
+    the places was lacking."""
+    is_full = is_certain and worker.num_active >= worker.limits.max_num_seqs and worker.table.free_slots
+    worker.full_at_version = offers.version if is_full else None
 
 
 class PrefillAdmission(StepCapacity):
@@ -143,12 +167,9 @@ class PrefillAdmission(StepCapacity):
             worker.preempt(max(kept, key=lambda slot: worker.request(slot).order), self._step)
 
     def remember(self) -> None:
-        """With every place taken, the waiting are looked at again when one of them has come or gone: counters alone
-        change too often. Not so while there is no slot: nothing comes or goes when one is free again."""
-        worker = self.worker
-        is_full = worker.num_active >= worker.limits.max_num_seqs and worker.table.num_free_slots > 0
-        certain = is_full and self.num_left > 0 and not self.is_short and not self._num_passed
-        worker.full_at_version = self._offers.version if certain else None
+        """Notes at which version of the waiting requests none of them could take a place."""
+        is_certain = self.num_left > 0 and not self.is_short and not self._num_passed
+        _remember(self.worker, self._offers, is_certain=is_certain)
 
     # -- whose turn it is --
 
@@ -167,13 +188,12 @@ class PrefillAdmission(StepCapacity):
 
     def _next_offer(self, resumable: deque[int]) -> Request | None:
         """The first waiting request, if it could be placed."""
-        worker, limits = self.worker, self.worker.limits
-        is_full = worker.num_active >= limits.max_num_seqs
-        if (resumable or is_full) and not self._may_displace:
+        if resumable and not self._may_displace:
             return None  # it could not go before them
-        if is_full and worker.full_at_version is not None and worker.full_at_version == self._offers.version:
+        if not _may_take(self.worker, self.config, self._offers):
             return None
-        while self.num_left > 0 and self._num_passed < limits.max_num_seqs and worker.table.num_free_slots:
+        most, table = self.worker.limits.max_num_seqs, self.worker.table
+        while self.num_left > 0 and self._num_passed < most and table.free_slots:
             request = self._offers.peek()
             if request is None or first_closed(OF_TURN, self, request) is None:
                 return request

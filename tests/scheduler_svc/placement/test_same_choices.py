@@ -70,7 +70,7 @@ def disturb(worker: Worker, rng: random.Random) -> None:
     if rng.random() < 0.2:
         worker.pool.take(rng.randint(30, 64))
     if rng.random() < 0.1:
-        table._free_slots.clear()
+        table.free_slots.clear()
     if rng.random() < 0.1:
         table.requests[0] = make_request("waits", 4)
         table.preempted.append(0)

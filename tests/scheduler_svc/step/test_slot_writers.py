@@ -10,7 +10,7 @@ CORE = Path(__file__).resolve().parents[3] / "scheduler_svc" / "core"
 COLUMNS = {"state", "paused", "active_priority"}
 LISTS = {
     *("prefilling", "settling", "preempted", "prepared", "displaced", "held", "refused", "releasing"),
-    *("rest_changes", "aside", "wanted_drafts", "num_running"),
+    *("rest_changes", "aside", "wanted_drafts", "num_running", "free_slots", "decode_tokens", "has_drafts"),
 }
 CHANGES = {"append", "remove", "insert", "extend", "clear", "pop", "sort", "update", "__setitem__"}
 OWNERS = {"table", "slots"}

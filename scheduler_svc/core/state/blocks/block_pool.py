@@ -154,7 +154,7 @@ class BlockPool:
     @property
     def num_available(self) -> int:
         """Blocks that `take` could give."""
-        return self._free.num_live + self.num_cached
+        return self._free.num_live + self._cached.num_live
 
     @property
     def has_content(self) -> NDArray[np.bool_]:
@@ -431,8 +431,7 @@ class BlockPool:
     def _allocate(self, num_free: int, num_cached: int) -> Blocks:
         blocks = self._free.pop(num_free, self._stamps) if num_free else NO_BLOCKS
         if num_cached:
-            num_worthless = self._num_worthless(num_cached)
-            evicted = self._pop_cached(num_cached)
+            evicted, num_worthless = self._pop_cached(num_cached)
             if self.evicted is not None:
                 saved = evicted[num_worthless:]
                 self.evicted += zip(saved.tolist(), self._hash_of[saved].tolist(), strict=True)
@@ -453,8 +452,9 @@ class BlockPool:
         tier."""
         return 0
 
-    def _pop_cached(self, count: int) -> Blocks:
-        return self._cached.pop(count, self._stamps)
+    def _pop_cached(self, count: int) -> tuple[Blocks, int]:
+        """Takes so many cached blocks; returns them, and how many of them, the first ones, are worthless."""
+        return self._cached.pop(count, self._stamps), 0
 
     def _leave_cached(self, blocks: Blocks) -> None:
         """Cached blocks, whose stamps are not what they were, are counted as such no more."""

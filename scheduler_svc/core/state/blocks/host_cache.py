@@ -59,22 +59,35 @@ class HostCache:
     def store(self, content: bytes, pinned: Set[int]) -> int | None:
         """A host block for `content`, taken from what was unused for longest; None when the content is here already or
         only `pinned` blocks (about to be read) could be taken."""
-        if content in self._blocks:
-            self._blocks.move_to_end(content)
-            return None
-        if self._free:
-            block = self._free.pop()
-        elif self._num_touched < self.num_blocks:
-            block, self._num_touched = self._num_touched, self._num_touched + 1
-        else:
-            oldest = next(
-                (key for key, at in self._blocks.items() if at not in pinned and at not in self._pins), None
-            )
-            if oldest is None:
-                return None
-            block = self._blocks.pop(oldest)
-        self._blocks[content] = block
-        return block
+        return self.store_all([content], pinned)[0]
+
+    def store_all(self, contents: Iterable[bytes], pinned: Set[int]) -> list[int | None]:
+        """As `store`, for one after the other."""
+        stored: list[int | None] = []
+        for content in contents:
+            block: int | None = None
+            if content in self._blocks:
+                self._blocks.move_to_end(content)
+            elif self._free:
+                block = self._free.pop()
+            elif self._num_touched < self.num_blocks:
+                block, self._num_touched = self._num_touched, self._num_touched + 1
+            elif pinned or self._pins:
+                block = self._take_unpinned(pinned)
+            elif self._blocks:
+                _, block = self._blocks.popitem(last=False)
+            if block is not None:
+                self._blocks[content] = block
+            stored.append(block)
+        return stored
+
+    def _take_unpinned(self, pinned: Set[int]) -> int | None:
+        """Takes what was unused for longest of what nothing copies; None: all of it is copied, or about to be."""
+        for content, block in self._blocks.items():
+            if block not in pinned and block not in self._pins:
+                del self._blocks[content]
+                return block
+        return None
 
     def holds(self, content: bytes) -> bool:
         """Whether `content` is here, or on its way."""

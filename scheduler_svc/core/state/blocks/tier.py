@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -61,9 +62,10 @@ class Tier(NamedTuple):
     def save_evicted(self, pinned: Set[int] = frozenset()) -> list[BlockCopy]:
         """The copies that save what has lost its place on the device since the last call, before it is overwritten. The
         host blocks `pinned` are about to be read."""
+        evicted = self.pool.take_evicted()
+        stored = self.host.store_all(map(itemgetter(1), evicted), pinned)
         copies = []
-        for block, content in self.pool.take_evicted():
-            target = self.host.store(content, pinned)
+        for (block, _), target in zip(evicted, stored, strict=True):
             if target is not None:
                 copies.append(BlockCopy(block, target | HOST_BIT, self.group))
         return copies

@@ -34,6 +34,11 @@ class WindowPool(BlockPool):
         """Blocks without holder whose content can still be hit."""
         return self._cached.num_live + self._passed.num_live
 
+    @property
+    def num_available(self) -> int:
+        """Blocks that `take` could give."""
+        return self._free.num_live + self._cached.num_live + self._passed.num_live
+
     def take(self, count: int) -> Blocks:
         """Allocates blocks, as every pool does."""
         blocks = super().take(count)
@@ -98,13 +103,15 @@ class WindowPool(BlockPool):
     def _num_worthless(self, count: int) -> int:
         return min(count, self._passed.num_live)
 
-    def _pop_cached(self, count: int) -> Blocks:
+    def _pop_cached(self, count: int) -> tuple[Blocks, int]:
         num_passed = min(count, self._passed.num_live)
+        if not num_passed:
+            return self._cached.pop(count, self._stamps), 0
         passed = self._passed.pop(num_passed, self._stamps)
         self._is_passed[passed] = False
         if num_passed == count:
-            return passed
-        return np.concatenate((passed, self._cached.pop(count - num_passed, self._stamps)))
+            return passed, num_passed
+        return np.concatenate((passed, self._cached.pop(count - num_passed, self._stamps))), num_passed
 
     def _leave_cached(self, blocks: Blocks) -> None:
         num_passed = int(np.count_nonzero(self._is_passed[blocks]))

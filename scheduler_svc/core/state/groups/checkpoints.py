@@ -219,6 +219,8 @@ class Checkpoints:
     def name_leaving(self) -> list[CheckpointOrder]:
         """The orders for the slots that have ended since the last delta, or are preempted with this one. Behind all
         that starts in it: what is found for a start is not to be given away before it has it."""
+        if not self.leaving:
+            return []
         leaving, self.leaving = self.leaving, []
         return [order for slot in leaving for order in self.order(slot, 0)]
 

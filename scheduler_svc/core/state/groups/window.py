@@ -101,7 +101,7 @@ class WindowBlocks:
         """What `leave_behind` would release, where that is one block of each of `slots`, which nobody else has and
         nobody can hit: taken out of their tables, and still held, for `append` to give them again, or for the pool to
         release. None: it is something else, and has been released."""
-        firsts, behind = self.firsts[slots], self._firsts_seen(positions)
+        firsts, behind = self.firsts[slots], self.group.first_seen(positions) // self.block_size
         if not np.count_nonzero(behind - firsts - 1):
             blocks: Blocks = self.blocks[slots, firsts]
             if self.pool.are_private(blocks):

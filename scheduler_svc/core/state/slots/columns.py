@@ -76,6 +76,11 @@ class SlotColumns:
         self.lanes = [LaneRows(num_slots) for _ in range(num_lanes)]
         self.turn_number, self.turn = 0, self.lanes[0]
         """The lane whose turn the step is that is made, or was made last."""
+        self.decode_tokens = 0
+        """Most new tokens of all decode rows, in as many steps as there are lanes. `_set_row` alone writes it, and what
+        comes next."""
+        self.has_drafts = False
+        """A decode row had some, now or before."""
 
     def request(self, slot: int) -> Request:
         """The request that holds `slot`."""
@@ -195,16 +200,6 @@ class SlotColumns:
             return self.turn.slots
         return np.sort(np.concatenate([lane.slots for lane in self.lanes]))
 
-    @property
-    def decode_tokens(self) -> int:
-        """Most new tokens of all decode rows, in as many steps as there are lanes."""
-        return sum(lane.num_tokens for lane in self.lanes)
-
-    @property
-    def has_drafts(self) -> bool:
-        """A decode row had some, now or before."""
-        return any(lane.has_drafts for lane in self.lanes)
-
     def begin_turn(self, step_id: int) -> None:
         """A step is made: it is the turn of its lane."""
         self.turn_number = step_id % len(self.lanes)
@@ -219,7 +214,9 @@ class SlotColumns:
 
     def _set_row(self, slot: int, runs: bool) -> None:
         """Makes `slot` a decode row of its lane's steps from now on, or not."""
-        self.lanes[self.lane[slot]].set(slot, 1 + int(self.drafts[slot]) if runs else 0)
+        advance = 1 + int(self.drafts[slot]) if runs else 0
+        self.decode_tokens += self.lanes[self.lane[slot]].set(slot, advance)
+        self.has_drafts = self.has_drafts or advance > 1
 
     def limit_drafts(self, slot: int, limit: int) -> None:
         """Changes how many drafts `slot` may have in the steps from now on."""

@@ -12,7 +12,8 @@ class LaneRows:
     """A column over `num_slots` slots, and what is kept of it."""
 
     def __init__(self, num_slots: int) -> None:
-        self._advance = np.zeros(num_slots, np.int32)
+        self.advance = np.zeros(num_slots, np.int32)
+        """Most new tokens per slot in a step of the lane; not to be written by others."""
         self._is_shared = False
         self._slots: Slots | None = None
         self.num_tokens = 0
@@ -21,31 +22,28 @@ class LaneRows:
         """A row had some, now or before."""
 
     @property
-    def advance(self) -> NDArray[np.int32]:
-        """Most new tokens per slot in a step of the lane; not to be written by others."""
-        return self._advance
-
-    @property
     def slots(self) -> Slots:
         """Slots that are its rows, ascending."""
         if self._slots is None:
-            self._slots = np.flatnonzero(self._advance)
+            self._slots = np.flatnonzero(self.advance)
         return self._slots
 
     def share(self) -> NDArray[np.int32]:
         """The column for a record: it is copied before it changes again."""
         self._is_shared = True
-        return self._advance
+        return self.advance
 
-    def set(self, slot: int, advance: int) -> None:
-        """What `slot` may advance by in the steps of the lane from now on; 0: it is no row of it."""
-        old = int(self._advance[slot])
+    def set(self, slot: int, advance: int) -> int:
+        """Sets what `slot` may advance by in the steps of the lane from now on; 0: it is no row of it. Returns the
+        change of `num_tokens`."""
+        old = int(self.advance[slot])
         if advance == old:
-            return
+            return 0
         if self._is_shared:
-            self._advance = self._advance.copy()
+            self.advance = self.advance.copy()
             self._is_shared = False
-        self._advance[slot] = advance
+        self.advance[slot] = advance
         self._slots = None
         self.num_tokens += advance - old
         self.has_drafts = self.has_drafts or advance > 1
+        return advance - old

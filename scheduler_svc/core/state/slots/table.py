@@ -50,7 +50,8 @@ class SlotTable(PausedSlots):
         """The next delta names these as finished."""
         self.wanted_drafts: dict[int, int] = {}
         """Drafts that slots have asked for since the last delta, which allows them."""
-        self._free_slots = list(range(num_slots - 1, -1, -1))
+        self.free_slots = list(range(num_slots - 1, -1, -1))
+        """Slots that a request could be placed in; the last one is taken first."""
         self._resume_order: tuple[list[int], float, list[int]] = ([], 0.0, [])
         """Slots that wait to go on, until when their order holds, and the order."""
 
@@ -59,7 +60,7 @@ class SlotTable(PausedSlots):
     @property
     def num_free_slots(self) -> int:
         """Slots that a request could be placed in."""
-        return len(self._free_slots)
+        return len(self.free_slots)
 
     @property
     def not_running(self) -> list[int]:
@@ -102,9 +103,9 @@ class SlotTable(PausedSlots):
 
     def place(self, request: Request, limit: int, drafts: int) -> int:
         """Gives `request` a slot, without blocks until it is started."""
-        slot = self._free_slots[-1]
+        slot = self.free_slots[-1]
         self.adopt(slot, request, limit, drafts)
-        return self._free_slots.pop()
+        return self.free_slots.pop()
 
     def prepare(self, slot: int) -> None:
         """The request waits for its grammar."""
@@ -235,7 +236,7 @@ class SlotTable(PausedSlots):
 
     def place_import(self, request: Request, limit: int, drafts: int) -> int:
         """Keeps a slot for `request`, which stays where it is until then (`take_over`)."""
-        slot = self._free_slots.pop()
+        slot = self.free_slots.pop()
         self._reset(slot, request, limit, drafts)
         self.state[slot], self.paused[slot] = SlotState.IMPORTING, 0
         self.effective_priority[slot] = request.entry.effective_priority
@@ -349,7 +350,7 @@ class SlotTable(PausedSlots):
 
     def find_free_slots(self) -> None:
         """All have been adopted: slots that nobody was adopted in can be used, and prefills are in order."""
-        self._free_slots = np.flatnonzero(self.state == SlotState.FREE)[::-1].tolist()
+        self.free_slots = np.flatnonzero(self.state == SlotState.FREE)[::-1].tolist()
         self.prefilling.sort(key=self._order)
 
     # -- below --
@@ -378,4 +379,4 @@ class SlotTable(PausedSlots):
     def _empty(self, slot: int) -> None:
         self.requests[slot] = None
         self.state[slot] = SlotState.FREE
-        self._free_slots.append(slot)
+        self.free_slots.append(slot)

@@ -35,6 +35,10 @@ def check_table(table: SlotTable) -> None:
         assert (decode | (state == SlotState.RELEASING))[rows].all(), "a row that does not decode"
         assert (table.lane[rows] == number).all(), "a row of another lane"
         assert int(lane.advance.sum()) == lane.num_tokens
+    assert table.decode_tokens == sum(lane.num_tokens for lane in table.lanes), (
+        "tokens of rows are miscounted"
+    )
+    assert table.has_drafts == any(lane.has_drafts for lane in table.lanes)
     used = np.flatnonzero(state != SlotState.FREE).tolist()
     assert len(used) + table.num_free_slots == table.num_slots, "a slot is lost"
     assert all(table.requests[slot] is not None for slot in used)

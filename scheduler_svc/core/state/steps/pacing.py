@@ -38,7 +38,7 @@ class Pacer:
     @property
     def typical_s(self) -> float:
         """The mean of the last steps; 0 before WINDOW steps were seen."""
-        return sum(self._durations) / WINDOW if self.is_full else 0.0
+        return sum(self._durations) / WINDOW if len(self._durations) == WINDOW else 0.0
 
     def observe(self, *, duration_s: float, queued_s: float, was_ahead: bool) -> None:
         """Takes a report's timings. `was_ahead`: the step was sent while another ran, so its wait tells something."""
