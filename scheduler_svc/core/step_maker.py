@@ -82,10 +82,21 @@ class StepMaker:
     def _make(self, worker: Worker, now: float) -> StepDecision:
         if self._register.suspects:
             return self._make_in_turn(worker, now)
+        if not self.is_offered(worker):
+            return build_step(worker, self._config, self._no_offers(), now)
         waiting = self._queues.of(worker.info.model).walk(now)
         step = build_step(worker, self._config, self._offers(worker, waiting, now), now)
         waiting.close()
         return step
+
+    def _no_offers(self) -> WaitingCursor:
+        queues = self._queues
+        return WaitingCursor(
+            iter(()),
+            charge=queues.charge_input,
+            service_received=queues.service_received,
+            version=queues.version,
+        )
 
     def _make_in_turn(self, worker: Worker, now: float) -> StepDecision:
         """Some requests may have caused a crash: each runs in steps of its own (S2)."""

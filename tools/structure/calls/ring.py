@@ -132,6 +132,9 @@ class Ring:
         running = self._measure("apply", self.core.apply, worker_delta.parse_step(message))
         sampled = Sampled(np.full(len(running.batch.sample_index), TOKEN, np.int32))
         report, _outputs = self._measure("commit", self.core.commit, running, sampled, {})
+        if message.disk.stores.block_ids:
+            ended = from_worker_pb2.DiskStoresEnded(step_id=message.step_id)
+            take_disk_event(self.worker, from_worker_pb2.WorkerEvent(disk_stores_ended=ended))
         if self.core.drafting is not None:
             self.core.drafting.take_duration(running, 0.02)
         answer = worker_delta.build_report(report)

@@ -18,6 +18,8 @@ class CheckpointsPart(Part):
 
     def __init__(self, worker: Worker, checkpoints: Checkpoints) -> None:
         self._worker, self._checkpoints = worker, checkpoints
+        self.is_idle = True
+        checkpoints.on_change = self._wake
 
     def act(self, phase: Phase, step: StepDecision, now: float) -> None:
         """As `Part.act`."""
@@ -26,6 +28,15 @@ class CheckpointsPart(Part):
             return
         step.checkpoints += self._checkpoints.name_leaving()
         self._worker.save_evicted(step)
+        self._checkpoints.begin_step()
+        self.is_idle = True
+
+    def check_integrity(self) -> None:
+        """As `Part.check_integrity`."""
+        assert not (self.is_idle and (self._checkpoints.leaving or self._checkpoints.making))
+
+    def _wake(self) -> None:
+        self.is_idle = False
 
     def cache_reset(self) -> None:
         """As `Part.cache_reset`."""

@@ -7,6 +7,7 @@ worker keeps the running state of a request; the scheduler says where a copy of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -83,6 +84,8 @@ class Checkpoints:
         self.making: dict[int, Chunk] = {}
         """By slot: its chunk of the step that is being made."""
         self.counts = CheckpointCounts()
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when a slot has a chunk, or leaves a state: the step that is made, or the next one, has orders."""
 
     # -- what there is --
 
@@ -185,6 +188,7 @@ class Checkpoints:
     def orders_for(self, chunk: Chunk) -> list[CheckpointOrder]:
         """The orders that go with a chunk of the step that is being made."""
         self.making[chunk.slot] = chunk
+        self.on_change()
         slot, wanted = chunk.slot, self.wanted.get(chunk.slot, {})
         orders = []
         for position in sorted(wanted):
@@ -211,9 +215,10 @@ class Checkpoints:
         self.wanted.pop(slot, None)
         if self.is_kept[slot] and self.group.last_boundary(confirmed) > self.kept[slot]:
             self.leaving.append(slot)
+            self.on_change()
 
     def begin_step(self) -> None:
-        """A step is being made, and has no chunk yet."""
+        """A step is about to be made, and has no chunk yet."""
         self.making = {}
 
     def name_leaving(self) -> list[CheckpointOrder]:

@@ -24,6 +24,8 @@ class Pacer:
         self._durations: deque[float] = deque(maxlen=WINDOW)
         self._lead_s = 0.005
         """How long before the running step's end the next one has to leave here."""
+        self.typical_s = 0.0
+        """The mean of the last steps; 0 before WINDOW steps were seen."""
 
     @property
     def is_full(self) -> bool:
@@ -35,14 +37,11 @@ class Pacer:
         """The longest of the last steps."""
         return max(self._durations, default=0.0)
 
-    @property
-    def typical_s(self) -> float:
-        """The mean of the last steps; 0 before WINDOW steps were seen."""
-        return sum(self._durations) / WINDOW if len(self._durations) == WINDOW else 0.0
-
     def observe(self, *, duration_s: float, queued_s: float, was_ahead: bool) -> None:
         """Takes a report's timings. `was_ahead`: the step was sent while another ran, so its wait tells something."""
         self._durations.append(duration_s)
+        if len(self._durations) == WINDOW:
+            self.typical_s = sum(self._durations) / WINDOW
         if not was_ahead:
             return
         if queued_s < LATE_QUEUED_S:
