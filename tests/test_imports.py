@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -36,6 +38,7 @@ EDGES = (
     "step_loop.py",
     "lease/*_link.py",
     "protocol/generation.py",
+    "protocol/parts/*",
     "client.py",
     "server.py",
     "worker.py",
@@ -98,6 +101,12 @@ def test_the_common_package_imports_no_service() -> None:
 def test_the_common_package_needs_neither_torch_nor_numpy() -> None:
     files = [path for path in common() if path != ARRAYS]
     assert offenders(files, ("torch", "numpy", "transformers", "signalbox.protocol.arrays")) == []
+
+
+def test_records_of_parts_load_no_message() -> None:
+    """PT6: cores import them."""
+    code = "import sys, signalbox.protocol.parts.codecs; sys.exit('signalbox.v1' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 def test_the_frontend_needs_no_numpy() -> None:

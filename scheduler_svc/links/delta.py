@@ -32,6 +32,7 @@ from signalbox.protocol.block_groups import SPINE, BlockGroup, StateGroup
 from signalbox.protocol.enums import SlotStatus, WorkerRole
 from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.protocol.model_identity import ModelIdentity
+from signalbox.protocol.parts import lanes
 from signalbox.protocol.step_limits import STEP_TIMEOUT_S
 from signalbox.v1 import from_frontend_pb2, from_worker_pb2, generation_pb2, shared_pb2, to_worker_pb2
 
@@ -118,7 +119,7 @@ def _write_changes(message: to_worker_pb2.SchedulerOutput, step: StepDecision) -
 
 
 def _write_lanes(message: to_worker_pb2.SchedulerOutput, orders: LaneOrders) -> None:
-    columns.LANES.write(message, orders.changes)
+    lanes.write(message, lanes.LaneOrders(orders.changes))
 
 
 WRITE_ORDERS: dict[type[Any], Callable[[to_worker_pb2.SchedulerOutput, Any], None]] = {

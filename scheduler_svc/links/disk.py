@@ -14,6 +14,7 @@ from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
 from signalbox.protocol import columns
 from signalbox.protocol.hash_chain import split_hashes
+from signalbox.protocol.parts import disk
 from signalbox.v1 import from_worker_pb2, to_worker_pb2
 
 DISK_EVENTS = ("disk_news", "disk_loads_ended", "disk_stores_ended")
@@ -21,21 +22,20 @@ DISK_EVENTS = ("disk_news", "disk_loads_ended", "disk_stores_ended")
 
 def write_loads(message: to_worker_pb2.SchedulerOutput, fetch: Fence) -> None:
     """Loads that a step begins."""
-    _write_blocks(message.disk.loads, fetch.loads)
-    message.disk.most_us = fetch.most_us
+    disk.write(message, disk.DiskOrders(message.step_id, _named(fetch.loads), fetch.most_us))
 
 
 def write_disk_orders(message: to_worker_pb2.SchedulerOutput, orders: DiskOrders) -> None:
     """Stores and deletions of a step."""
-    if orders.stores:
-        _write_blocks(message.disk.stores, orders.stores)
-    message.disk.drops, message.disk.drops_all = b"".join(orders.drops), orders.drops_all
+    stores = _named(orders.stores)
+    disk.write(
+        message,
+        disk.DiskOrders(message.step_id, stores=stores, drops=orders.drops, drops_all=orders.drops_all),
+    )
 
 
-def _write_blocks(message: to_worker_pb2.NamedBlocks, blocks: Sequence[NamedBlock]) -> None:
-    message.groups = columns.pack([each.group for each in blocks], columns.U8)
-    message.block_ids = columns.pack([each.block for each in blocks], columns.U32)
-    message.hashes = b"".join(each.name for each in blocks)
+def _named(blocks: Sequence[NamedBlock]) -> list[disk.NamedBlock]:
+    return [disk.NamedBlock(*each) for each in blocks]
 
 
 def take_disk_event(worker: Worker, event: from_worker_pb2.WorkerEvent) -> None:
@@ -45,13 +45,13 @@ def take_disk_event(worker: Worker, event: from_worker_pb2.WorkerEvent) -> None:
             disk_part(worker).take_news(parse_disk_news(event.disk_news))
             return
         lost = columns.unpack(event.disk_loads_ended.lost, columns.U32)
-        disk = disk_of(worker)
-        if disk is None:
+        index = disk_of(worker)
+        if index is None:
             return  # an event of an older link
         if event.HasField("disk_loads_ended"):
-            end_loads(worker, disk, event.disk_loads_ended.step_id, lost)
+            end_loads(worker, index, event.disk_loads_ended.step_id, lost)
         else:
-            end_stores(worker, disk, event.disk_stores_ended.step_id)
+            end_stores(worker, index, event.disk_stores_ended.step_id)
     except ValueError as error:
         raise DivergenceError(f"what it says of its disk cannot be read: {error}") from error
 

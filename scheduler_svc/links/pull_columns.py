@@ -1,4 +1,4 @@
-"""What a step says of cached blocks that go from one worker to another, as a message, and what workers say of them."""
+"""Orders and events of pulls, as messages."""
 
 from __future__ import annotations
 
@@ -11,37 +11,42 @@ from scheduler_svc.core.state.blocks.block_pool import Blocks
 from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
-from scheduler_svc.links.handoff_columns import build_worker
 from signalbox.protocol import columns
+from signalbox.protocol.parts import pulls
+from signalbox.protocol.parts.blocks import GroupBlock
+from signalbox.protocol.parts.names import WorkerName
 from signalbox.v1 import from_worker_pb2, to_worker_pb2
 
 logger = logging.getLogger(__name__)
 
 
 def write_pulls(message: to_worker_pb2.SchedulerOutput, orders: PullOrders) -> None:
-    """What a step tells a source: pulls that begin and end there."""
-    for pull in orders.exports:
-        export = message.pulls.exports.add(
-            number=pull.number, key=pull.key, target=build_worker(pull.target.process)
-        )
-        export.groups, export.block_ids = _pack(pull.shown)
-    message.pulls.ended_exports = columns.pack(orders.ended, columns.U64)
+    """Reads by others that begin and end with a step."""
+    exports = [
+        pulls.ExportOrder(each.number, each.key, WorkerName(*each.target.process), _blocks(each.shown))
+        for each in orders.exports
+    ]
+    pulls.write(message, pulls.PullOrders(exports=exports, ended_exports=orders.ended))
 
 
 def write_pull(message: to_worker_pb2.SchedulerOutput, fetch: Fence) -> None:
     """The pull that a step begins at its target."""
     pull: Pull = fetch.pull
-    begun = message.pulls.pull
-    begun.number, begun.key, begun.most_us = pull.number, pull.key, fetch.most_us
-    begun.source.CopyFrom(build_worker(pull.source.process))
-    begun.address = pull.source.info.address
-    begun.groups, begun.block_ids = _pack(pull.written)
+    source = pull.source
+    order = pulls.PullOrder(
+        message.step_id,
+        pull.number,
+        pull.key,
+        WorkerName(*source.process),
+        source.info.address,
+        _blocks(pull.written),
+        fetch.most_us,
+    )
+    pulls.write(message, pulls.PullOrders(order))
 
 
-def _pack(blocks: Sequence[Blocks]) -> tuple[bytes, bytes]:
-    rows = [(group, block) for group, each in enumerate(blocks) for block in each.tolist()]
-    groups, ids = ([row[column] for row in rows] for column in (0, 1))
-    return columns.pack(groups, columns.U8), columns.pack(ids, columns.U32)
+def _blocks(blocks: Sequence[Blocks]) -> list[GroupBlock]:
+    return [GroupBlock(group, block) for group, each in enumerate(blocks) for block in each.tolist()]
 
 
 def take_pull_ended(

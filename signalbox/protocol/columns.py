@@ -79,8 +79,6 @@ CHECKPOINTS = Columns(slots=U16, checkpoint_ids=U32, positions=U32)
 EXPORTS = Columns(export_slots=U16, export_transfers=U64)
 """Columns of Handoffs; targets and keys are repeated fields beside them."""
 THAWED = Columns(thawed_slots=U16, thawed_legs=U32)
-COMMITTED = Columns(committed_slots=U16, committed_legs=U32)
-"""Older schedulers say no legs."""
 IMPORT_STARTS = Columns(slots=U16, block_counts=U32, num_found=U32)
 """Their blocks stand as those of STARTS do."""
 DRAFTS = Columns(draft_slots=U16, draft_limits=U8)

@@ -12,6 +12,7 @@ from scheduler_svc.core.parts.disk import loads, part, stores
 from scheduler_svc.core.parts.disk.index import DiskIndex
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.links import disk as links
+from signalbox.protocol.parts import disk as codec
 from tests.simulation.disk import NodeDisk, SharedDisk
 from tests.simulation.hunts import Hunt, in_scenarios
 from tests.simulation.random_scenario import Scenario
@@ -91,7 +92,7 @@ def loads_outlive_their_link(patch: Patch) -> None:
 
 def blocks_are_loaded_into_others(patch: Patch) -> None:
     """DT3: the blocks of a load are mixed up on the wire."""
-    write = links._write_blocks
+    write = codec._write_blocks
 
     def mixed(message: Any, blocks: Sequence[Any]) -> None:
         write(
@@ -99,7 +100,7 @@ def blocks_are_loaded_into_others(patch: Patch) -> None:
             [each._replace(block=other.block) for each, other in zip(blocks, blocks[::-1], strict=True)],
         )
 
-    patch.setattr(links, "_write_blocks", mixed)
+    patch.setattr(codec, "_write_blocks", mixed)
 
 
 def hunt_in(plant: Callable[[Patch], None], kind: str) -> Hunt:
