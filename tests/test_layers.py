@@ -27,6 +27,7 @@ LAYERS = {
         "recovery",
         "explain",
     ),
+    "worker_svc/core": ("requests", "faults", "drafts", "handoff", "alone", "parts"),
     "scheduler_svc/core/state": ("blocks", "requests", "steps", "slots", "groups"),
     "scheduler_svc/core/parts": ("fetch", "checkpoints", "lanes", "handoff", "disk", "pulls"),
 }

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from prometheus_client.core import Metric
 
 from signalbox.links import rpc, versions
+from signalbox.protocol.parts.names import WorkerName
 from signalbox.telemetry.spans import Tracer
 from signalbox.v1 import from_worker_pb2, shared_pb2
 from worker_svc import metrics
@@ -23,7 +25,6 @@ from worker_svc.core.batch import (
 )
 from worker_svc.core.drafts.drafter import Drafter
 from worker_svc.core.faults.unfit import UnfitError
-from worker_svc.core.handoff.orders import WorkerName
 from worker_svc.core.step import Failure
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.disk.making import make_disk_tier
@@ -73,7 +74,8 @@ class Worker:
         self._runner = runner
         self._loop = asyncio.get_running_loop()
         self._disk = make_disk_tier(settings, runner, self._in_loop(self._tell_event))
-        self._core = WorkerCore(runner.info, runner.info.num_slots, drafter, settings.bad_row_limit)
+        info = runner.info if settings.hand_off else replace(runner.info, kv_layout="")
+        self._core = WorkerCore(info, info.num_slots, drafter, settings.bad_row_limit)
         # Tokens of the sim runner are hashes: no grammar is about them.
         self._preparation = (
             make_preparation(settings.model, runner.info, settings.form_limits)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler_svc.core.state.worker import Worker
+from signalbox.protocol.parts.disk import DiskOrders
 from signalbox.v1 import from_worker_pb2
 from tests.simulation.block_rules import Place, poison_places
-from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.step import StepDelta
 from worker_svc.links import disk_news as news
 from worker_svc.runner.sim.model import SimRunner

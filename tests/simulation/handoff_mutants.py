@@ -24,6 +24,7 @@ from tests.simulation.ring.model import Model
 from worker_svc.core.handoff.exports import Export, Exports, Tail
 from worker_svc.core.handoff.handoffs import Handoffs
 from worker_svc.core.handoff.imports import Imports
+from worker_svc.core.parts.handoff import HandoffPart
 from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.transfer.control import source
 from worker_svc.transfer.control.gate import Gate
@@ -58,6 +59,11 @@ def source_goes_on_behind_the_tail(patch: Patch) -> None:
             table.runs[slot] = export.frozen.runs
 
     patch.setattr(Exports, "freeze", freeze_nothing)
+
+
+def frozen_before_its_tokens_are_there(patch: Patch) -> None:
+    """PT7: nobody waits for the tokens that a slot still makes when it freezes."""
+    patch.setattr(HandoffPart, "needs_commit", lambda part, orders: False)
 
 
 def unread_outputs_stay_behind(patch: Patch) -> None:

@@ -9,6 +9,7 @@ from scheduler_svc.core.parts.lanes import part
 from scheduler_svc.core.parts.lanes.part import LaneOrders
 from scheduler_svc.core.state.slots.table import SlotTable
 from scheduler_svc.core.state.steps.step import StepDecision
+from signalbox.protocol.parts import lanes
 from worker_svc.core import worker_core
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.step import StepDelta, StepReport
@@ -34,7 +35,7 @@ def worker_forgets_lane_changes(patch: Patch) -> None:
     apply = WorkerCore.apply
 
     def apply_without(core: WorkerCore, step: StepDelta) -> object:
-        step.lane_changes = []
+        step.orders.pop(lanes.LaneOrders, None)
         return apply(core, step)
 
     patch.setattr(WorkerCore, "apply", apply_without)

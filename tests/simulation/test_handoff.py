@@ -97,6 +97,7 @@ def test_a_worker_that_is_told_to_stop_has_not_drained_while_requests_wait_behin
 HUNTS = [
     in_rings(mutants.decoders_take_no_prompts, "roles"),
     in_rings(mutants.source_goes_on_behind_the_tail, "handoff calm"),
+    in_rings(mutants.frozen_before_its_tokens_are_there, "handoff calm"),
     in_rings(mutants.last_block_stays_behind, "handoff calm"),
     in_rings(mutants.blocks_are_read_before_they_are_whole, "handoff calm"),
     in_rings(mutants.windows_begin_a_block_late, "handoff windows"),

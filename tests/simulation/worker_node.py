@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from signalbox.protocol.enums import FinishReason
+from signalbox.protocol.parts.disk import DiskOrders
 from signalbox.v1 import from_frontend_pb2, from_worker_pb2, shared_pb2, worker_pb2
 from tests.simulation.ahead import AheadSimRunner, BlockOwners
 from tests.simulation.block_rules import check_untouched, given_away, poison, poison_targets
@@ -19,8 +20,8 @@ from tests.simulation.session import MODEL, Setup
 from tests.simulation.vectors import PoolingSimRunner
 from tests.simulation.world import Link, World
 from worker_svc.core.batch import RunnerInfo
-from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.outbound_log import OutboundLog
+from worker_svc.core.parts.disk import DiskPart
 from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.core.step import Failure, FrontendOutput, NewRequest, RequestRef, SideCopies, StepDelta
 from worker_svc.core.steps_in_flight import StepsInFlight
@@ -58,6 +59,7 @@ class WorkerNode:
             SimDrafter(self.info.vocab_size, self.setup.acceptance) if self.info.max_draft_tokens else None
         )
         self.core = WorkerCore(self.info, self.setup.num_slots, drafter)
+        self.core.parts.add(DiskPart(self._begin_disk))
         self.use(self._make_runner())
         self.inbox: deque[NewRequest | StepDelta] = deque()
         self.open_fences: list[SideCopies] = []
@@ -79,7 +81,7 @@ class WorkerNode:
         """Nothing has run yet."""
         self.runner, self.in_flight = (
             runner,
-            StepsInFlight(self.core.table, runner, self._copy_aside, self._begin_disk),
+            StepsInFlight(self.core.table, runner, self._copy_aside),
         )
         self.owners: BlockOwners | None = None
         if isinstance(runner, AheadSimRunner | PipelineSimRunner):

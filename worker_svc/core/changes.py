@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from worker_svc.core.batch import StateCopy
 from worker_svc.core.handoff.handoffs import Handoffs
+from worker_svc.core.parts.part import Parts, Phase
 from worker_svc.core.requests.checkpoints import Checkpoints
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.state_versions import StateVersions
@@ -18,17 +19,19 @@ def apply_changes(
     states: StateVersions,
     checkpoints: Checkpoints,
     handoffs: Handoffs,
+    parts: Parts,
     clear: Callable[[int], None],
 ) -> list[StateCopy]:
-    """In the order of the design: finished, which `clear` forgets, preempted, handed over, grants, resumed, new; then
-    pauses and limits. Returns the copies with which slots go on from checkpoints."""
+    """In the order of K3: finished, which `clear` forgets, preempted, handed over, grants, resumed, new; then pauses,
+    limits and what else parts order. Returns the copies with which slots go on from checkpoints."""
     state_copies: list[StateCopy] = []
     for slot in delta.finished_slots:
         clear(slot)
     for slot in delta.preempted_slots:
         handoffs.preempt(slot)
         table.preempt(slot)
-    handoffs.apply(delta.handoffs)
+    if delta.orders:
+        parts.apply(Phase.COPY, delta)
     for slot, block in zip(delta.grant_slots.tolist(), delta.grant_blocks.tolist(), strict=True):
         table.grant(slot, block)
     for group, slots, blocks in delta.group_grants:
@@ -40,8 +43,8 @@ def apply_changes(
             state_copies += checkpoints.restore(start)
     table.paused[delta.paused_slots] = True
     table.paused[delta.unpaused_slots] = False
-    for slot, lane in delta.lane_changes:
-        table.lane[slot] = lane
     for slot, limit in delta.draft_limits:
         table.max_drafts[slot] = limit
+    if delta.orders:
+        parts.apply(Phase.ORDER, delta)
     return state_copies

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from signalbox.protocol.parts.lanes import LaneOrders
 from worker_svc.core.batch import Batch
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.sampling import NO_LOGPROBS, SamplingTable
@@ -51,13 +52,13 @@ def may_launch(step: RunningStep) -> bool:
 def is_run_in_turn(step: RunningStep) -> bool:
     """A step that copies blocks is run in its turn, since a copy that fails concerns all rows; so is one that tells of
     requests that ended before it."""
-    is_beside = step.side_copies is not None or step.disk is not None
+    is_beside = step.side_copies is not None or bool(step.begins)
     return bool(step.copies or is_beside or step.refused or step.failed or step.state_copies)
 
 
 def needs_commit(table: RequestTable, delta: StepDelta, settling: list[int]) -> bool:
-    """Whether the steps in flight have to be committed before `delta` can be applied. `settling`: slots that decode
-    from this step on."""
+    """Whether the steps in flight have to be committed before `delta`, orders of parts apart, can be applied.
+    `settling`: slots that decode from this step on."""
     if _copies(delta) or _takes_from_flight(table, delta):
         return True
     starting = [start.slot for start in (*delta.resumed, *delta.started)]
@@ -77,7 +78,8 @@ def needs_commit_of_lane(table: RequestTable, delta: StepDelta, settling: list[i
     may_run[settling] = True
     may_run &= ~table.paused
     may_run[delta.unpaused_slots], may_run[delta.paused_slots] = True, False
-    for slot, number in delta.lane_changes:
+    changes = delta.ordered(LaneOrders)
+    for slot, number in changes.changes if changes is not None else ():
         lane[slot] = number
     may_run &= (lane == delta.step_id % table.num_lanes) & (table.status != SlotStatus.ENDED)
     named = [*(slot for slot, _, _ in delta.chunks), *delta.finished_slots]
@@ -86,12 +88,12 @@ def needs_commit_of_lane(table: RequestTable, delta: StepDelta, settling: list[i
 
 
 def _copies(delta: StepDelta) -> bool:
-    return bool(delta.copies or delta.side_copies is not None or delta.disk is not None or delta.checkpoints)
+    return bool(delta.copies or delta.side_copies is not None or delta.checkpoints)
 
 
 def _takes_from_flight(table: RequestTable, delta: StepDelta) -> bool:
     """It takes a request's blocks whose tokens are still being made."""
-    taken = np.array([*delta.preempted_slots, *delta.handoffs.frozen_slots], np.int64)
+    taken = np.array(delta.preempted_slots, np.int64)
     return bool((table.num_in_flight[taken[table.status[taken] != SlotStatus.ENDED]] > 0).any())
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from signalbox.protocol.parts.orders import Orders
 from worker_svc.core.batch import Batch, BlockCopy, StateCopy
-from worker_svc.core.disk_orders import DiskOrders
+from worker_svc.core.parts.part import Part
 from worker_svc.core.step import I32, I64, CheckpointOrder, SideCopies, SlotStart, StepReport
 
 
@@ -34,8 +35,8 @@ class RunningStep:
     """[R] rows of the batch whose query token a step in flight samples: the host does not know it yet."""
     side_copies: SideCopies | None = None
     """Block copies to be begun behind `copies`, and not to be waited for; None: there are none."""
-    disk: DiskOrders | None = None
-    """What is ordered of the disk tier, behind `copies`; None: nothing."""
+    begins: list[tuple[Part, Orders]] = field(default_factory=list)
+    """What parts begin beside the steps, after `copies`."""
     state_copies: list[StateCopy] = field(default_factory=list)
     """Copies of recurrent states to be made before the batch runs."""
     checkpoints: list[CheckpointOrder] = field(default_factory=list)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from signalbox.grammar.form import Form
 from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.enums import FinishReason, NotRunReason
+from signalbox.protocol.parts.codecs import AnyOrders
+from signalbox.protocol.parts.import_start import ImportStart
+from signalbox.protocol.parts.orders import Orders
 from worker_svc.core.batch import BlockCopy, TokenLogprobs
-from worker_svc.core.disk_orders import DiskOrders
-from worker_svc.core.handoff.orders import NO_HANDOFFS, HandoffOrders
-from worker_svc.core.pull_orders import PullOrders
 from worker_svc.core.requests.pooling import F32, PoolingParams
 from worker_svc.core.requests.reasoning import ReasoningBudget
 from worker_svc.core.requests.sampling import SamplingParams
@@ -22,6 +22,7 @@ from worker_svc.core.requests.state_versions import NOTHING
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
+OrdersT = TypeVar("OrdersT", bound=Orders)
 
 
 def _none() -> I64:
@@ -142,14 +143,10 @@ class StepDelta:
     paused_slots: list[int] = field(default_factory=list)
     unpaused_slots: list[int] = field(default_factory=list)
     draft_limits: list[tuple[int, int]] = field(default_factory=list)
-    lane_changes: list[tuple[int, int]] = field(default_factory=list)
-    """Decode rows that are of another lane from this step on: (slot, lane)."""
     copies: list[BlockCopy] = field(default_factory=list)
     """Block copies in order, ahead of the step's work, and of what becomes of states."""
     side_copies: SideCopies | None = None
     """Block copies that begin behind `copies`, beside the steps; None: there are none."""
-    disk: DiskOrders | None = None
-    """What begins behind `copies` beside the steps, between device and disk; None: nothing."""
     checkpoints: list[CheckpointOrder] = field(default_factory=list)
     """States that are to be kept. Those without a position are, before anything else changes."""
     is_solo: bool = False
@@ -162,15 +159,27 @@ class StepDelta:
     """Its rows make no token."""
     is_own: bool = False
     """The worker has authored it: it has no scheduler, and reports to nobody."""
-    handoffs: HandoffOrders = NO_HANDOFFS
-    """What becomes of requests that go from one worker to another."""
-    pulls: PullOrders | None = None
-    """What is said of cached blocks that go from one worker to another; None: nothing."""
+    orders: AnyOrders = field(default_factory=dict)
+    """Orders of parts, by their type: one object for each part that has any (PT7)."""
+
+    def ordered(self, kind: type[OrdersT]) -> OrdersT | None:
+        """The orders of that type; None: there are none."""
+        orders = self.orders.get(kind)
+        return orders if isinstance(orders, kind) else None
 
     def brought_to(self, group: int) -> list[int]:
-        """Blocks of a group that are written beside the steps, from a disk or another worker."""
-        from_disk = self.disk.targets(group) if self.disk is not None else []
-        return [*from_disk, *(self.pulls.targets(group) if self.pulls is not None else [])]
+        """Blocks of a group that parts write beside the steps."""
+        return [block for orders in self.orders.values() for block in orders.targets(group)]
+
+    @property
+    def given_tables(self) -> list[ImportStart]:
+        """Block tables that slots get by orders of parts, ahead of the grants."""
+        return [table for orders in self.orders.values() for table in orders.tables]
+
+    @property
+    def going_on(self) -> set[int]:
+        """Slots that go on by orders of parts, ahead of the starts."""
+        return {slot for orders in self.orders.values() for slot in orders.going_on}
 
     @property
     def all_copies(self) -> list[BlockCopy]:

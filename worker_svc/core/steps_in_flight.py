@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from worker_svc.core.batch import AheadRunner, Batch, Launched, ModelRunner, Sampled
-from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.faults.isolation import run_step
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.run_ahead import is_run_in_turn, may_launch
@@ -38,11 +37,8 @@ class StepsInFlight:
         table: RequestTable,
         runner: ModelRunner,
         copy_aside: Callable[[SideCopies], None],
-        begin_disk: Callable[[DiskOrders], None] = lambda orders: None,
     ) -> None:
-        """copy_aside: begins with copies that run beside the steps. begin_disk: with what is ordered of a disk
-        tier."""
-        self._begin_disk = begin_disk
+        """copy_aside: begins with copies that run beside the steps."""
         self._table, self._runner, self._copy_aside = table, runner, copy_aside
         self._ahead = runner if isinstance(runner, AheadRunner) else None
         self._has_lanes = table.num_lanes > 1
@@ -91,8 +87,8 @@ class StepsInFlight:
     def _begin_aside(self, step: RunningStep) -> None:
         if step.side_copies is not None:
             self._copy_aside(step.side_copies)
-        if step.disk is not None:
-            self._begin_disk(step.disk)
+        for part, orders in step.begins:
+            part.apply(orders)
 
     def _launch(self, step: RunningStep) -> Launched | None:
         # Where there are lanes, no row of a step is in another: what is sampled need not be known ahead.

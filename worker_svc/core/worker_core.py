@@ -23,6 +23,7 @@ from worker_svc.core.handoff.exports import Tail
 from worker_svc.core.handoff.handoffs import Handoffs
 from worker_svc.core.handoff.imports import Import, ImportRequest
 from worker_svc.core.output_sorter import OutputSorter
+from worker_svc.core.parts.make import make_parts
 from worker_svc.core.requests.automaton import Automaton
 from worker_svc.core.requests.checkpoints import Checkpoints
 from worker_svc.core.requests.grammar import GrammarTable
@@ -88,6 +89,7 @@ class WorkerCore:
         self.bad_streak = BadStreak(bad_row_limit)
         self._failed_rows = FailedRows(self.table, self.bad_streak)
         self.handoffs = Handoffs(self.table, self.states)
+        self.parts = make_parts(info, self.table, self.handoffs)
 
     @property
     def draft_totals(self) -> DraftTotals:
@@ -184,7 +186,7 @@ class WorkerCore:
     def has_to_wait(self, delta: StepDelta) -> bool:
         """Whether the steps in flight have to be committed before `delta` can be applied: it needs what they make on
         the host, or takes the blocks of a request whose tokens they are still making."""
-        if self._refused:
+        if self._refused or (delta.orders and self.parts.need_commit(delta)):
             return True
         if self.table.num_lanes > 1:
             return needs_commit_of_lane(self.table, delta, self._settling)
@@ -199,7 +201,9 @@ class WorkerCore:
         table = self.table
         self.checkpoints.follow(delta.all_copies)
         state_copies, positions = self.checkpoints.save(delta.checkpoints)
-        state_copies += apply_changes(table, delta, self.states, self.checkpoints, self.handoffs, self._clear)
+        state_copies += apply_changes(
+            table, delta, self.states, self.checkpoints, self.handoffs, self.parts, self._clear
+        )
         if delta.preempted_slots:
             live = [slot for slot in delta.preempted_slots if table.status[slot] != SlotStatus.ENDED]
             self._grammars.make(live)
@@ -224,7 +228,9 @@ class WorkerCore:
         step = RunningStep(
             report, batch, rows, chunks, delta.copies, drafts, refused, failed, ahead, delta.side_copies
         )
-        step.state_copies, step.checkpoints, step.disk = state_copies, delta.checkpoints, delta.disk
+        step.state_copies, step.checkpoints = state_copies, delta.checkpoints
+        if delta.orders:
+            step.begins = self.parts.begins_aside(delta)
         return step
 
     def refusal_of(self, delta: StepDelta) -> str | None:
@@ -235,7 +241,7 @@ class WorkerCore:
             return f"epoch {delta.scheduler_epoch} is older than {self.scheduler_epoch}"
         if delta.step_id != self.last_step_id + 1:
             return f"step {delta.step_id} follows step {self.last_step_id}"
-        return None
+        return self.parts.lacking(delta) if delta.orders else None
 
     def _check(self, delta: StepDelta) -> None:
         refusal = self.refusal_of(delta)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from worker_svc.core.disk_orders import DiskOrders, NamedBlock
+from signalbox.protocol.parts.disk import DiskOrders, NamedBlock
 from worker_svc.disk.memory import U8
 
 

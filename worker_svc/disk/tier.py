@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from signalbox.protocol.parts.disk import DiskOrders
 from signalbox.runtime.parts import FAILURES, start_thread
-from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.disk.breaker import Breaker
 from worker_svc.disk.directory import Changes, SegmentDirectory
 from worker_svc.disk.jobs import Load, Read, Store, blocks_of, by_group

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from signalbox.links.outbox import split
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks, unpack_blocks, write_arrays
+from signalbox.protocol.parts.codecs import read_orders
 from signalbox.v1 import from_worker_pb2, generation_pb2, shared_pb2, to_worker_pb2, worker_pb2
 from worker_svc.core.alone.client_orders import ClientAction
 from worker_svc.core.batch import RunnerInfo, TokenLogprobs
-from worker_svc.core.handoff.orders import NO_HANDOFFS
 from worker_svc.core.requests.pooling import PoolingParams
 from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.core.requests.sampling import SamplingParams
@@ -30,8 +30,7 @@ from worker_svc.core.step import (
 )
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.grammar.coordinator import GrammarResult
-from worker_svc.links.disk_orders import parse_disk_orders
-from worker_svc.links.handoff_columns import build_worker, parse_handoffs
+from worker_svc.links.handoff_columns import build_worker
 from worker_svc.links.payload import (
     announces_grammar,
     is_pooling,
@@ -42,7 +41,6 @@ from worker_svc.links.payload import (
     refusal,
     without_tokens,
 )
-from worker_svc.links.pull_columns import parse_pulls
 from worker_svc.links.step_columns import parse_copies, parse_grants, parse_side_copies, parse_starts
 
 PART_BYTES = 1 << 20
@@ -69,7 +67,6 @@ def parse_step(message: to_worker_pb2.SchedulerOutput) -> StepDelta:
         preempted_slots=columns.unpack(message.preempted_slots, columns.U16),
         paused_slots=columns.unpack(message.paused_slots, columns.U16),
         unpaused_slots=columns.unpack(message.unpaused_slots, columns.U16),
-        lane_changes=columns.LANES.read(message),
         draft_limits=columns.DRAFTS.read(message),
         copies=parse_copies(message.block_copies),
         side_copies=parse_side_copies(message),
@@ -77,9 +74,7 @@ def parse_step(message: to_worker_pb2.SchedulerOutput) -> StepDelta:
         aside_slots=columns.unpack(message.aside_slots, columns.U16),
         may_be_skipped=message.may_be_skipped,
         checkpoints=[CheckpointOrder(*row) for row in columns.CHECKPOINTS.read(message.checkpoints)],
-        handoffs=parse_handoffs(message.handoffs) if message.HasField("handoffs") else NO_HANDOFFS,
-        disk=parse_disk_orders(message),
-        pulls=parse_pulls(message),
+        orders=read_orders(message),
     )
 
 

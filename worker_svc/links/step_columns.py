@@ -60,7 +60,7 @@ def parse_copies(message: to_worker_pb2.BlockCopies) -> list[BlockCopy]:
 def parse_starts(message: to_worker_pb2.ScheduledNewReqs) -> list[SlotStart]:
     """Slots that run for the first time, or again."""
     rows = columns.STARTS.read(message)
-    tables, groups = parse_tables(message, [row[1] for row in rows])
+    tables, groups = _parse_tables(message, [row[1] for row in rows])
     if not rows:
         return []
     checkpoints = columns.unpack(message.from_checkpoints, columns.U32) or [0] * len(rows)
@@ -84,8 +84,8 @@ def _parse_group(message: to_worker_pb2.GroupStarts, num_slots: int) -> list[tup
     return [(first, table) for (first, _), table in zip(rows, tables, strict=True)]
 
 
-def parse_tables(
-    message: to_worker_pb2.ScheduledNewReqs | to_worker_pb2.ImportStarts, counts: list[int]
+def _parse_tables(
+    message: to_worker_pb2.ScheduledNewReqs, counts: list[int]
 ) -> tuple[list[I32], list[list[tuple[int, I32]]]]:
     """Block tables of slots with so many blocks of the spine each: those, and of each other group one per slot."""
     blocks = unpack_blocks(message.block_ids)

@@ -18,12 +18,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from signalbox.protocol.parts.disk import DiskOrders
 from signalbox.protocol.step_limits import STEP_TIMEOUT_S
 from signalbox.v1 import from_worker_pb2
 from worker_svc.core.alone.client_orders import ClientOrders
 from worker_svc.core.batch import ModelRunner
-from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.faults.isolation import check_alive
+from worker_svc.core.parts.disk import DiskPart
 from worker_svc.core.requests.masks import INLINE, MaskMaker
 from worker_svc.core.step import FrontendOutput, SideCopies, StepDelta
 from worker_svc.core.steps_in_flight import StepsInFlight
@@ -33,7 +34,6 @@ from worker_svc.grammar.preparation import GrammarPreparation, Prepared
 from worker_svc.links import delta
 from worker_svc.links.handoff_columns import misfit_of_source
 from worker_svc.steps.handoff_coordinator import HandoffCoordinator, HandoffListeners
-from worker_svc.steps.handoff_misfit import misfit_with_handoffs
 from worker_svc.steps.items import (
     Announce,
     ArrivedRequest,
@@ -105,7 +105,7 @@ class Surroundings:
     """Brings an item to the inbox. Any thread may call it."""
     copier: Copier
     disk: Disk | None = None
-    """None: there is no disk tier, and nothing is ordered of it."""
+    """None: there is no disk tier, and orders for one are refused (PT8)."""
     masks: MaskMaker = INLINE
     """Makes the masks of outputs that follow a form."""
 
@@ -151,7 +151,9 @@ class StepEngine:
         self._masks = MaskWaits(around.masks, around.clock)
         core.make_masks_with(self._masks)
         self._disk = around.disk
-        self._in_flight = StepsInFlight(core.table, runner, around.copier.begin, self._begin_disk)
+        if around.disk is not None:
+            core.parts.add(DiskPart(around.disk.begin))
+        self._in_flight = StepsInFlight(core.table, runner, around.copier.begin)
         self._times: deque[_Times] = deque()
         """The times of the steps in flight, oldest first."""
         self._tell = listeners
@@ -358,8 +360,7 @@ class StepEngine:
 
     def _misfit(self, changes: StepDelta) -> str | None:
         """Why a step does not fit what is here; None: it does."""
-        misfit = misfit_with(changes, self._core.table)
-        return misfit or misfit_with_handoffs(changes, self._core.table, self._core.handoffs)
+        return misfit_with(changes, self._core.table) or self._core.parts.misfit(changes)
 
     def _snapshot(self) -> from_worker_pb2.WorkerSnapshot | None:
         self.is_alone = False
@@ -370,10 +371,6 @@ class StepEngine:
     def _rest(self) -> None:
         self._core.rest()
         self._handoffs.rest()
-
-    def _begin_disk(self, orders: DiskOrders) -> None:
-        if self._disk is not None:
-            self._disk.begin(orders)
 
     def _end_fences(self) -> None:
         """Nothing that was ordered beside the steps touches a block any more."""

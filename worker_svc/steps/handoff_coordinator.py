@@ -113,8 +113,7 @@ class HandoffCoordinator:
         self._going: dict[int, _Going] = {}
         self._coming: dict[int, _Coming] = {}
         self._granted: deque[_Granted] = deque()
-        is_able, num_groups = bool(info.kv_layout), 1 + len(core.table.groups)
-        self._pulls = PullCoordinator(num_groups, listeners.on_news, listeners.on_event, is_able=is_able)
+        self._pulls = PullCoordinator(1 + len(core.table.groups), listeners.on_news, listeners.on_event)
         self._kept: dict[int, Prepared] = {}
         """What came of the grammars of frozen slots."""
 
@@ -246,7 +245,7 @@ class HandoffCoordinator:
         """Blocks are written when the step has run that gives them away: they were others' until then (K2)."""
         if not self._coming:
             return
-        named = {start.slot for start in changes.handoffs.import_starts}
+        named = {start.slot for start in changes.given_tables}
         named.update(changes.grant_slots.tolist())
         for _, slots, _ in changes.group_grants:
             named.update(slots.tolist())

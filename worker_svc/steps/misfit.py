@@ -15,19 +15,20 @@ from numpy.typing import NDArray
 
 from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.hash_chain import HASH_BYTES
+from signalbox.protocol.parts.blocks import PartBounds
+from signalbox.protocol.parts.codecs import validate_orders
 from signalbox.v1 import from_frontend_pb2, to_worker_pb2
 from worker_svc.core.batch import BlockCopy, RunnerInfo
-from worker_svc.core.disk_orders import DiskOrders
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.state_versions import NOTHING
 from worker_svc.core.step import SlotStart, StepDelta
-from worker_svc.steps.handoff_misfit import misfit_of_handoffs, written_by_imports
-from worker_svc.steps.pull_misfit import misfit_of_pulls
 
 MOST_DRAFTS = 255
 """Draft tokens per step that the columns of steps can name."""
 STARTABLE = (SlotStatus.PREPARING, SlotStatus.PREEMPTED, SlotStatus.IMPORTED)
 """What a slot can be that starts; one that is taken over, once it is committed."""
+STILL = (SlotStatus.IMPORTING, SlotStatus.IMPORTED, SlotStatus.FROZEN)
+"""What a slot is on its way from one worker to another."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ class Bounds:
             info.num_lanes,
         )
 
+    @property
+    def of_parts(self) -> PartBounds:
+        """The bounds of orders of parts."""
+        return PartBounds(self.num_slots, (self.num_blocks, *self.groups), self.num_lanes)
+
     def copied(self, group: int) -> tuple[int, int] | None:
         """Blocks of a group that copies can name, on the device and in the host tier; None: there is no such group."""
         devices = (self.num_blocks, *self.groups, self.num_checkpoints)
@@ -78,17 +84,14 @@ def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
     runs = [start.slot for start in starts] + [slot for slot, _, _ in delta.chunks]
     lengths = [start.length for start in starts] + [length for _, _, length in delta.chunks]
     slots = [*delta.finished_slots, *delta.preempted_slots, *delta.paused_slots, *delta.unpaused_slots]
-    slots += [*delta.aside_slots, *runs, *(slot for slot, _ in (*delta.draft_limits, *delta.lane_changes))]
-    slots += [order.slot for order in delta.checkpoints] + delta.handoffs.slots
+    slots += [*delta.aside_slots, *runs, *(slot for slot, _ in delta.draft_limits)]
+    slots += [order.slot for order in delta.checkpoints]
     granted = [delta.grant_slots, *(granted for _, granted, _ in delta.group_grants)]
     largest = max(max(slots, default=0), *(int(named.max(initial=0)) for named in granted))
     if largest >= bounds.num_slots:
         return f"it names slot {largest}, and there are {bounds.num_slots}"
     if len(set(runs)) != len(runs):
         return "it runs a slot twice"
-    lane = max((lane for _, lane in delta.lane_changes), default=0)
-    if lane >= bounds.num_lanes:
-        return f"it names lane {lane}, and there are {bounds.num_lanes}"
     if min(lengths, default=1) < 1:
         return "a chunk of it is empty"
     if sum(lengths) > bounds.most_tokens:
@@ -97,9 +100,8 @@ def misfit_of(delta: StepDelta, bounds: Bounds) -> str | None:
     if any(blocks.min(initial=0) < 0 or blocks.max(initial=0) >= bounds.num_blocks for blocks in named):
         return f"it names a block that is none of {bounds.num_blocks}"
     misfit = _groups_misfit(delta, starts, bounds) or _checkpoints_misfit(delta, starts, bounds)
-    misfit = misfit or misfit_of_handoffs(delta.handoffs, bounds.num_blocks, bounds.groups)
-    misfit = misfit or _copies_misfit(delta.all_copies, bounds) or _disk_misfit(delta.disk, bounds)
-    return misfit or misfit_of_pulls(delta, (bounds.num_blocks, *bounds.groups))
+    misfit = misfit or _copies_misfit(delta.all_copies, bounds)
+    return misfit or (validate_orders(delta.orders, bounds.of_parts) if delta.orders else None)
 
 
 def _groups_misfit(delta: StepDelta, starts: Sequence[SlotStart], bounds: Bounds) -> str | None:
@@ -141,20 +143,6 @@ def _copies_misfit(copies: list[BlockCopy], bounds: Bounds) -> str | None:
     return None
 
 
-def _disk_misfit(orders: DiskOrders | None, bounds: Bounds) -> str | None:
-    """Why what it orders of the disk tier can fit no worker of these bounds: each block is written once."""
-    if orders is None:
-        return None
-    counts = (bounds.num_blocks, *bounds.groups)
-    for group, block, _ in (*orders.loads, *orders.stores):
-        if group >= len(counts) or block >= counts[group]:
-            return f"it loads or stores block {block} of group {group}, and there is none"
-    targets = {(group, block) for group, block, _ in orders.loads}
-    if len(targets) != len(orders.loads) or not targets.isdisjoint((g, b) for g, b, _ in orders.stores):
-        return "it loads a block twice, or one that is to be stored"
-    return None
-
-
 def misfit_with(delta: StepDelta, table: RequestTable) -> str | None:
     """Why a step that could fit does not fit what the worker holds; None: it does."""
     starts = (*delta.started, *delta.resumed)
@@ -165,7 +153,7 @@ def misfit_with(delta: StepDelta, table: RequestTable) -> str | None:
         if table.status[slot] == SlotStatus.FREE or slot in freed:
             return f"it moves slot {slot}, which holds no request"
     num_blocks = table.num_blocks.copy()
-    for coming in delta.handoffs.import_starts:
+    for coming in delta.given_tables:
         num_blocks[coming.slot] = len(coming.blocks)
     if len(delta.grant_slots):
         np.add.at(num_blocks, delta.grant_slots, 1)
@@ -173,7 +161,7 @@ def misfit_with(delta: StepDelta, table: RequestTable) -> str | None:
             return f"it gives a slot more than {table.blocks.shape[1]} blocks"
     for number, group in enumerate(table.groups, SPINE + 1):
         ends = group.ends.copy()
-        for coming in delta.handoffs.import_starts:
+        for coming in delta.given_tables:
             ends[coming.slot] = coming.groups[number - 1][0] + len(coming.blocks_of(number))
         np.add.at(ends, delta.grants_of(number)[0], 1)
         if (ends > table.blocks.shape[1]).any():
@@ -185,10 +173,18 @@ def misfit_with(delta: StepDelta, table: RequestTable) -> str | None:
             return misfit
     for slot, begin, length in delta.chunks:
         room = min(int(num_blocks[slot]) * table.block_size, int(table.prefill_target[slot]))
-        may_run = table.status[slot] == SlotStatus.PREFILL or slot in delta.handoffs.committed_slots
+        may_run = table.status[slot] == SlotStatus.PREFILL or slot in delta.going_on
         if may_run and begin + length > room:
             return f"a chunk of slot {slot} ends at {begin + length}, and there is room up to {room}"
-    return _writers_misfit(delta, table)
+    return _still_misfit(delta, table) or _writers_misfit(delta, table)
+
+
+def _still_misfit(delta: StepDelta, table: RequestTable) -> str | None:
+    """Nobody runs, or loses blocks, on its way from one worker to another, unless orders of a part let it go on."""
+    for slot in (*delta.preempted_slots, *(start.slot for start in (*delta.resumed, *delta.started))):
+        if table.status[slot] in STILL and slot not in delta.going_on:
+            return f"it moves slot {slot}, which is on its way to another worker, or from one"
+    return None
 
 
 def _writers_misfit(delta: StepDelta, table: RequestTable) -> str | None:
@@ -196,7 +192,7 @@ def _writers_misfit(delta: StepDelta, table: RequestTable) -> str | None:
     size, starts = table.block_size, (*delta.started, *delta.resumed)
     written = [delta.grant_blocks]
     written += [start.blocks[-(-start.start // size) :] for start in starts]
-    written += [_copied_to(delta, SPINE), *written_by_imports(delta.handoffs, SPINE)]
+    written.append(_copied_to(delta, SPINE))
     freed = {*delta.finished_slots, *delta.preempted_slots}
     tables = [table.blocks[slot, : table.num_blocks[slot]] for slot in freed]
     block = _written_of_another(np.concatenate(written), table.holders, tables)
@@ -204,7 +200,6 @@ def _writers_misfit(delta: StepDelta, table: RequestTable) -> str | None:
         if block is not None:
             break
         written = [delta.grants_of(number)[1], _copied_to(delta, number)]
-        written += written_by_imports(delta.handoffs, number)
         for start in starts:
             first, blocks = start.groups[number - 1]
             written.append(blocks[-(-start.start // size) - first :])
@@ -216,7 +211,7 @@ def _writers_misfit(delta: StepDelta, table: RequestTable) -> str | None:
 
 
 def _copied_to(delta: StepDelta, group: int) -> NDArray[np.int32]:
-    """Blocks of a group on the device that the step's copies write, and what comes from a disk, or another worker."""
+    """Blocks of a group on the device that the step's copies write, and those that parts write beside the steps."""
     targets = [copy.target for copy in delta.copies if copy.group == group and not copy.target_is_host]
     targets += delta.brought_to(group)
     return np.array(targets, np.int32)

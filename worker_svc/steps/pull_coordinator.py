@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from signalbox.protocol.parts.pulls import ExportOrder, PullOrder, PullOrders
 from signalbox.v1 import from_worker_pb2
-from worker_svc.core.pull_orders import ExportOrder, PullOrder
 from worker_svc.core.step import StepDelta
 from worker_svc.links.pull_columns import build_pull_ended, build_pull_failed
 from worker_svc.transfer.control.gate import Gate
@@ -40,11 +40,8 @@ class PullCoordinator:
         num_groups: int,
         on_news: Callable[[News], None],
         on_event: Callable[[from_worker_pb2.WorkerEvent], None],
-        *,
-        is_able: bool,
     ) -> None:
-        """is_able: blocks can be read and written beside the steps."""
-        self._num_groups, self._is_able = num_groups, is_able
+        self._num_groups = num_groups
         self._on_news, self._on_event = on_news, on_event
         self._exports: dict[int, _Shown] = {}
         """What others may read, by its number."""
@@ -54,7 +51,7 @@ class PullCoordinator:
 
     def applied(self, changes: StepDelta) -> None:
         """A step's delta is in the core, and nothing of it has run: what is over is read no more behind this."""
-        orders = changes.pulls
+        orders = changes.ordered(PullOrders)
         if orders is None:
             return
         for number in orders.ended_exports:
@@ -79,11 +76,8 @@ class PullCoordinator:
             order = each.order
             if isinstance(order, ExportOrder):
                 self._on_news(CacheExportBegun(order, each.gate, self._num_groups))
-            elif self._is_able:
-                self._on_news(PullBegun(order, each.gate, self._num_groups))
             else:
-                del self._pulls[order.step_id]
-                self._on_event(build_pull_failed(order.step_id, "this worker pulls nothing"))
+                self._on_news(PullBegun(order, each.gate, self._num_groups))
 
     def take(self, arrival: PullArrival) -> None:
         """Tells the scheduler what came of a pull, unless the link has ended since that ordered it."""

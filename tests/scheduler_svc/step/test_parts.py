@@ -1,4 +1,4 @@
-"""Parts of a worker: which it has, when a step asks them, and what they order and hold (PT1 to PT5)."""
+"""Parts of a worker: which it has, when a step asks them, and what they order and hold (PT1 to PT5, PT8)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.state.worker_check import check_state
 from scheduler_svc.core.step.fetches import begin_fetch, find_fetch
+from scheduler_svc.links.delta import parse_offer
 from signalbox.protocol.block_groups import StateGroup
+from signalbox.v1 import from_worker_pb2, shared_pb2
 from tests.scheduler_svc.harness import WORKER, make_info, make_request, make_scheduler
 
 STATES = StateGroup(8, 4, num_host_checkpoints=0)
@@ -172,3 +174,17 @@ def test_blocks_that_a_part_holds_are_held_by_its_word_alone() -> None:
     worker.pool.take(1)
     with pytest.raises(AssertionError):
         check_state(worker)
+
+
+def test_a_part_in_a_hello_that_the_scheduler_does_not_know_is_ignored() -> None:
+    """PT8, R10: as a field that a later release has added."""
+    model = shared_pb2.ModelEntry(model="m", block_size=4, max_model_len=64)
+    hello = from_worker_pb2.WorkerHello(
+        worker_id="w", model=model, num_slots=4, num_blocks=32, num_lanes=2, kv_layout="layout"
+    )
+    unknown = b"\xf2\x3e\x07adapter"  # field 1006, of 7 bytes
+    later = from_worker_pb2.WorkerHello.FromString(hello.SerializeToString() + unknown)
+    offers = [parse_offer(each) for each in (hello, later)]
+    assert offers[0] == offers[1]
+    workers = [make_worker(each, None, SchedulerConfig(), None, Term("s", 1)) for each in offers]
+    assert [part.name for part in workers[1].parts.all] == ["lanes", "handoff"]

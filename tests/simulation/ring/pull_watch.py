@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from scheduler_svc.core.state.worker import Worker
+from signalbox.protocol.parts.pulls import PullOrders
 from tests.simulation.block_rules import Place, given_away, poison_places, sources, targets
 from tests.simulation.ring.clock import current_process
 from tests.simulation.ring.rules import note
@@ -41,7 +42,7 @@ class PullWatch:
 
     def applied(self, changes: Any, used: set[Place]) -> None:
         """A step was taken that touches `used`. What pulled blocks held is gone from now on."""
-        runner, orders = self._node.runner, changes.pulls
+        runner, orders = self._node.runner, changes.ordered(PullOrders)
         ended = set() if orders is None else set(orders.ended_exports)
         written = given_away(runner, changes) | targets(changes.all_copies, are_host=False)
         written |= set(orders.pull.blocks) if orders is not None and orders.pull is not None else set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from signalbox.protocol.parts.lanes import LaneOrders
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.run_ahead import needs_commit_of_lane
 from worker_svc.core.step import StepDelta
@@ -22,7 +23,7 @@ def test_a_row_of_another_lane_is_not_waited_for(table: RequestTable) -> None:
     table.num_in_flight[0] = 0
     assert not needs_commit_of_lane(table, StepDelta(2, 0), [])
     assert needs_commit_of_lane(table, StepDelta(3, 0), [])
-    assert needs_commit_of_lane(table, StepDelta(2, 0, lane_changes=[(1, 0)]), [])
+    assert needs_commit_of_lane(table, StepDelta(2, 0, orders={LaneOrders: LaneOrders([(1, 0)])}), [])
     assert not needs_commit_of_lane(table, StepDelta(3, 0, paused_slots=[1]), [])
 
 

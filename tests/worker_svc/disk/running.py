@@ -8,9 +8,9 @@ from typing import Any
 
 from signalbox.protocol import columns
 from signalbox.protocol.model_identity import ModelIdentity
+from signalbox.protocol.parts.disk import DiskOrders, NamedBlock
 from signalbox.v1 import from_worker_pb2
 from worker_svc.core.batch import RunnerInfo
-from worker_svc.core.disk_orders import DiskOrders, NamedBlock
 from worker_svc.disk.directory import SegmentDirectory
 from worker_svc.disk.fingerprint import fingerprint_of
 from worker_svc.disk.tier import DiskTier

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from signalbox.protocol.parts.disk import DiskOrders, NamedBlock
 from signalbox.runtime.parts import FAILURES
 from tests.worker_svc.disk.running import NAMES, WAIT_S, Running
 from tests.worker_svc.disk.test_directory import content_of, opened, payloads, read
-from worker_svc.core.disk_orders import DiskOrders, NamedBlock
 from worker_svc.disk import breaker, pace, segment, tier, writer
 from worker_svc.disk.directory import Changes, SegmentDirectory
 from worker_svc.disk.tier import MOVER

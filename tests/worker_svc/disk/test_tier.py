@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from signalbox.protocol.model_identity import ModelIdentity
+from signalbox.protocol.parts.disk import DiskOrders, NamedBlock
 from tests.worker_svc.disk.running import INFO, NAMES, WAIT_S, Running
 from worker_svc.core.batch import RunnerInfo
-from worker_svc.core.disk_orders import DiskOrders, NamedBlock
 from worker_svc.disk import segment
 from worker_svc.disk.fingerprint import fingerprint_of
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from signalbox.protocol.parts.disk import DiskOrders, NamedBlock
 from tests.worker_svc.disk.running import NAMES as CONTENTS
 from tests.worker_svc.disk.running import Running
 from tests.worker_svc.disk.test_directory import NAMES, SIZES, opened, payloads
-from worker_svc.core.disk_orders import DiskOrders, NamedBlock
 from worker_svc.disk import segment
 from worker_svc.disk.directory import Changes, SegmentDirectory
 

@@ -12,6 +12,10 @@ from typing import Any
 import numpy as np
 
 from signalbox.links import rpc
+from signalbox.protocol.parts.handoff import ExportOrder, HandoffOrders
+from signalbox.protocol.parts.import_start import ImportStart
+from signalbox.protocol.parts.names import WorkerName
+from signalbox.protocol.parts.orders import Orders
 from signalbox.v1 import (
     from_frontend_pb2,
     from_worker_pb2,
@@ -23,7 +27,6 @@ from signalbox.v1 import (
 )
 from worker_svc.core.batch import ModelRunner
 from worker_svc.core.drafts.drafter import Drafter
-from worker_svc.core.handoff.orders import ExportOrder, HandoffOrders, ImportStart, WorkerName
 from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.core.step import SlotStart, StepDelta
 from worker_svc.core.worker_core import WorkerCore
@@ -188,16 +191,16 @@ class End:
         """A request comes."""
         self._take(ArrivedRequest(self.link, message))
 
-    def step(self, orders: HandoffOrders | None = None, **changes: Any) -> from_worker_pb2.ModelRunnerOutput:
+    def step(self, orders: Orders | None = None, **changes: Any) -> from_worker_pb2.ModelRunnerOutput:
         """A step runs, which has to fit."""
         self.try_step(orders, **changes)
         assert not self.refusals, self.refusals
         return self.results[-1].report
 
-    def try_step(self, orders: HandoffOrders | None = None, **changes: Any) -> None:
+    def try_step(self, orders: Orders | None = None, **changes: Any) -> None:
         """A step comes."""
         if orders is not None:
-            changes["handoffs"] = orders
+            changes["orders"] = {type(orders): orders}
         delta = StepDelta(self.core.last_step_id + 1, 1, **changes)
         message = to_worker_pb2.SchedulerOutput(step_id=delta.step_id)
         self._take(ArrivedStep(self.link, message, self.loop.time(), _delta=delta))
@@ -217,7 +220,7 @@ class End:
 
     def give(self, slot: int, blocks: list[int], num_found: int = 0) -> None:
         """A request that is taken over gets its blocks."""
-        start = ImportStart(slot, np.array(blocks, np.int32), num_found, self.groups(blocks))
+        start = ImportStart(slot, blocks, num_found, tuple((0, blocks) for _ in self.runner.info.groups))
         self.step(HandoffOrders(import_starts=[start]))
 
     def commit(self, slot: int) -> from_worker_pb2.ModelRunnerOutput:

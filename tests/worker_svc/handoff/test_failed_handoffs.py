@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from signalbox.protocol.parts.handoff import ExportOrder, HandoffOrders
+from signalbox.protocol.parts.import_start import ImportStart
+from signalbox.protocol.parts.names import WorkerName
 from tests.worker_svc.handoff.ends import KEY, End
 from tests.worker_svc.handoff.test_sim_handoffs import BLOCKS, INFO, PROMPT, WINDOW, asked
-from worker_svc.core.handoff.orders import ExportOrder, HandoffOrders, ImportStart, WorkerName
 from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.core.step import SlotStart
 from worker_svc.links.delta import build_snapshot
@@ -241,7 +243,7 @@ def test_blocks_are_written_when_the_step_that_grants_them_has_run() -> None:
     async def test(a: End, b: End) -> None:
         b.add(asked().coming(1, 1, 1, a))
         orders = HandoffOrders(
-            import_starts=[ImportStart(1, np.array(BLOCKS, np.int32), 0, b.groups(BLOCKS))]
+            import_starts=[ImportStart(1, BLOCKS, 0, tuple((0, BLOCKS) for _ in b.runner.info.groups))]
         )
         taken: list[bool] = []
         finish = b.engine.finish
@@ -358,7 +360,7 @@ def orders(**columns: Any) -> Any:
 
 
 def start(slot: int, blocks: list[int], num_found: int = 0, groups: Any = ()) -> list[ImportStart]:
-    return [ImportStart(slot, np.array(blocks, np.int32), num_found, groups)]
+    return [ImportStart(slot, blocks, num_found, groups)]
 
 
 def export(slot: int) -> list[ExportOrder]:
@@ -371,7 +373,7 @@ MISFITS: dict[str, Any] = {
     "a block twice": orders(import_starts=start(2, [50, 50])),
     "another's block": orders(import_starts=start(2, [0])),
     "more found than there are": orders(import_starts=start(2, [50], 2)),
-    "a table too many": orders(import_starts=start(2, [50], 0, ((0, np.array([1], np.int32)),))),
+    "a table too many": orders(import_starts=start(2, [50], 0, ((0, [1]),))),
     "blocks for nobody": orders(import_starts=start(3, [50])),
     "blocks twice": orders(import_starts=[*start(2, [50]), *start(2, [51])]),
     "blocks once more": orders(import_starts=start(1, [50])),

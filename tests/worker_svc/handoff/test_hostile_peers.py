@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from signalbox.links import rpc
+from signalbox.protocol.parts.handoff import HandoffOrders
 from signalbox.v1 import generation_pb2, shared_pb2, transfer_pb2, transfer_pb2_grpc, worker_pb2
 from signalbox.v1.transfer_offer_pb2 import TransferOffer
 from tests.worker_svc.handoff.ends import ATTEMPT, KEY, Asked, End
 from tests.worker_svc.handoff.test_failed_handoffs import EXPECTED, goes_on
 from tests.worker_svc.handoff.test_sim_handoffs import BLOCKS, INFO, PROMPT, asked
-from worker_svc.core.handoff.orders import HandoffOrders
 from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.runner.sim.model import SimRunner, content
 from worker_svc.transfer.control import feed as feed_module

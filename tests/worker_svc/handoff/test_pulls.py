@@ -12,12 +12,12 @@ import pytest
 
 from signalbox.links import rpc
 from signalbox.protocol.block_groups import SPINE
+from signalbox.protocol.parts.names import WorkerName
+from signalbox.protocol.parts.pulls import ExportOrder, GroupBlock, PullOrder, PullOrders
 from signalbox.v1 import transfer_pb2, transfer_pb2_grpc
 from tests.worker_svc.handoff.ends import KEY, End
 from tests.worker_svc.handoff.test_sim_handoffs import INFO, PROMPT, WINDOW, asked
 from worker_svc.core.batch import RunnerInfo
-from worker_svc.core.handoff.orders import WorkerName
-from worker_svc.core.pull_orders import ExportOrder, GroupBlock, PullOrder, PullOrders
 from worker_svc.core.step import SlotStart
 from worker_svc.runner.sim.model import SimRunner
 from worker_svc.steps.items import LinkClosed
@@ -63,7 +63,7 @@ def held(end: End, blocks: list[GroupBlock]) -> list[bytes]:
 
 def show(a: End, b: End, number: int = 1, blocks: list[GroupBlock] | None = None, key: bytes = KEY) -> None:
     export = ExportOrder(number, key, b.name, SHOWN if blocks is None else blocks)
-    a.step(pulls=PullOrders(exports=[export]))
+    a.step(PullOrders(exports=[export]))
 
 
 def pull(
@@ -71,7 +71,7 @@ def pull(
 ) -> PullOrder:
     order = PullOrder(b.core.last_step_id + 1, number, key, a.name, a.address, WRITTEN, int(most_s * 1e6))
     order = replace(order, **changes)
-    b.step(pulls=PullOrders(order))
+    b.step(PullOrders(order))
     return order
 
 
@@ -99,7 +99,7 @@ def test_blocks_are_read_in_their_order(channel: str | None, target_first: bool)
         assert not ended.HasField("error"), ended.error
         assert (ended.step_id, held(b, WRITTEN)) == (order.step_id, contents)
         assert ended.duration_us > 0 and np.frombuffer(ended.block_ns, "<u4")[SPINE] > 0
-        a.step(pulls=PullOrders(ended_exports=[1]))
+        a.step(PullOrders(ended_exports=[1]))
 
     run(test, channel=channel)
 
@@ -136,7 +136,7 @@ def test_what_is_read_behind_an_end_does_not_count(channel: str | None) -> None:
 
         async def end_first(*args: Any) -> None:
             await asyncio.sleep(0.02)  # the source has said all that it would say if nobody answered
-            a.step(pulls=PullOrders(ended_exports=[1]))
+            a.step(PullOrders(ended_exports=[1]))
             fill(a, SHOWN[::-1])  # it is another's by now
             await asyncio.sleep(0.01)
             reads.append(args)
@@ -283,7 +283,7 @@ def test_orders_that_fit_no_worker_close_the_link(orders: PullOrders, reason: st
     """K10."""
 
     async def test(a: End, b: End) -> None:
-        a.try_step(pulls=orders)
+        a.try_step(orders)
         assert a.refusals and reason in a.refusals[0]
 
     run(test)
@@ -296,7 +296,7 @@ def test_a_block_that_a_request_has_is_not_pulled() -> None:
         b.add(asked().message(0))
         b.step(started=[SlotStart(0, np.array([5, 7, 8, 9, 10, 11], np.int32), 0, len(PROMPT))])
         order = PullOrder(b.core.last_step_id + 1, 1, KEY, a.name, a.address, WRITTEN, 1)
-        b.try_step(pulls=PullOrders(order))
+        b.try_step(PullOrders(order))
         assert "another request holds it" in b.refusals[0]
 
     run(test)

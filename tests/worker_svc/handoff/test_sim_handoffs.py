@@ -14,10 +14,10 @@ from signalbox.grammar.form import Form, FormError
 from signalbox.protocol.block_groups import BlockGroup
 from signalbox.protocol.enums import BlockGroupKind
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
+from signalbox.protocol.parts.handoff import HandoffOrders
 from signalbox.v1 import generation_pb2
 from tests.worker_svc.handoff.ends import Asked, End, hand_over
 from worker_svc.core.batch import RunnerInfo
-from worker_svc.core.handoff.orders import HandoffOrders
 from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.grammar.preparation import GrammarPreparation
 from worker_svc.runner.sim.model import SimDrafter, SimRunner, continuation

@@ -23,6 +23,7 @@ from signalbox.v1 import from_frontend_pb2, from_worker_pb2, generation_pb2, sha
 from tools.structure.calls.counting import CallCounter, Count, Kind, median
 from worker_svc.core.batch import RunnerInfo, Sampled
 from worker_svc.core.drafts.ngram import NgramDrafter
+from worker_svc.core.parts.disk import DiskPart
 from worker_svc.core.worker_core import WorkerCore
 from worker_svc.links import delta as worker_delta
 
@@ -108,6 +109,8 @@ class Ring:
         _fill_caches(self.worker)
         drafter = NgramDrafter(1, 3) if self.kind is Kind.DRAFTS else None
         self.core = WorkerCore(self.info, self.info.num_slots, drafter)
+        if self.kind is Kind.FEATURES:
+            self.core.parts.add(DiskPart(lambda orders: None))
         self.sent: deque[to_worker_pb2.AttachWorkerResponse] = deque()
 
     def submit_all(self) -> None:

@@ -81,9 +81,10 @@ class Loan:
             lent.is_lent[delta.grants_of(group)[1]] = False
             for start in (*delta.started, *delta.resumed):
                 lent.is_lent[start.blocks_of(group)] = False
-            for coming in delta.handoffs.import_starts:
-                lent.is_lent[coming.blocks_of(group)] = False
-            lent.is_lent[delta.brought_to(group)] = False
+            for coming in delta.given_tables if delta.orders else ():
+                lent.is_lent[list(coming.blocks_of(group))] = False
+            if delta.orders:
+                lent.is_lent[delta.brought_to(group)] = False
         for copy in delta.all_copies:
             if copy.group < len(self._of):  # else they are checkpoints, which nobody is lent
                 is_lent = self._of[copy.group].is_lent

@@ -129,6 +129,4 @@ def renewed_blocks(delta: StepDelta, block_size: int) -> list[int]:
     for start in (*delta.started, *delta.resumed):
         blocks += start.blocks[start.start // block_size :].tolist()
     # What a draft model knows of blocks that come from elsewhere stays there (D6).
-    for coming in delta.handoffs.import_starts:
-        blocks += coming.written_of(SPINE).tolist()
-    return blocks
+    return [*blocks, *delta.brought_to(SPINE)] if delta.orders else blocks

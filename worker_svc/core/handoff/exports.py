@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.protocol.block_groups import SPINE
-from worker_svc.core.handoff.orders import ExportOrder, WorkerName
+from signalbox.protocol.parts.handoff import ExportOrder
+from signalbox.protocol.parts.names import WorkerName
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.state_versions import StateVersions
 from worker_svc.core.step import RequestRef

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
+from signalbox.protocol.parts.handoff import HandoffOrders
 from worker_svc.core.handoff.exports import Exports
 from worker_svc.core.handoff.imports import Import, Imports
-from worker_svc.core.handoff.orders import HandoffOrders
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.requests.state_versions import StateVersions
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from signalbox.protocol.block_groups import SPINE
+from signalbox.protocol.parts.import_start import ImportStart
+from signalbox.protocol.parts.names import WorkerName
 from worker_svc.core.handoff.exports import Tail
-from worker_svc.core.handoff.orders import ImportStart, WorkerName
 from worker_svc.core.requests.request_state import RequestTable, SlotStatus
 from worker_svc.core.requests.state_versions import StateVersions
 from worker_svc.core.step import NewRequest, RequestRef
@@ -76,7 +77,8 @@ class Imports:
         found = self.by_slot.get(start.slot)
         if found is None or self._table.status[start.slot] != SlotStatus.IMPORTING:
             return
-        self._table.give_blocks(start.slot, start.blocks, start.groups)
+        groups = tuple((first, np.array(blocks, np.int32)) for first, blocks in start.groups)
+        self._table.give_blocks(start.slot, np.array(start.blocks, np.int32), groups)
         self._states.reset(start.slot)
         found.is_started, found.num_found = True, start.num_found
 

@@ -12,8 +12,8 @@ import grpc
 from signalbox.links import versions
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.links.readable import EOF, read_message
+from signalbox.protocol.parts.names import WorkerName
 from signalbox.v1 import shared_pb2, transfer_pb2
-from worker_svc.core.handoff.orders import WorkerName
 from worker_svc.transfer.channels.reader import BlockReader
 from worker_svc.transfer.control.beats import FIRST_S, Hearing
 from worker_svc.transfer.errors import TransferError

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
+from signalbox.protocol.parts.names import WorkerName
 from signalbox.v1 import transfer_pb2
 from worker_svc.core.handoff.exports import Export, Stretch, Tail
-from worker_svc.core.handoff.orders import WorkerName
 from worker_svc.transfer.control.beats import Hearing
 from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.mover import Mover

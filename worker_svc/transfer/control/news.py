@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from signalbox.protocol.parts.pulls import ExportOrder, PullOrder
 from signalbox.v1 import transfer_pb2
 from worker_svc.core.handoff.exports import Export, Stretch
 from worker_svc.core.handoff.imports import Import
-from worker_svc.core.handoff.orders import I32
-from worker_svc.core.pull_orders import ExportOrder, PullOrder
+from worker_svc.core.step import I32
 from worker_svc.grammar.preparation import Prepared
 from worker_svc.transfer.control.gate import Gate
 

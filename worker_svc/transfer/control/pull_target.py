@@ -14,9 +14,9 @@ from signalbox.links import rpc
 from signalbox.links.rpc_errors import error_of
 from signalbox.links.tls.roles import Role
 from signalbox.protocol.arrays import unpack_blocks
+from signalbox.protocol.parts.names import WorkerName
+from signalbox.protocol.parts.pulls import PullOrder
 from signalbox.v1 import transfer_pb2, transfer_pb2_grpc
-from worker_svc.core.handoff.orders import WorkerName
-from worker_svc.core.pull_orders import PullOrder
 from worker_svc.transfer.channels.reader import BlockReader
 from worker_svc.transfer.control.dialogue import NO_PATH, Dialogue, hello_of, part_of
 from worker_svc.transfer.control.mover import Mover

@@ -18,9 +18,9 @@ from signalbox.errors import (
     UnavailableError,
 )
 from signalbox.links.versions import check_versions
+from signalbox.protocol.parts.names import WorkerName
 from signalbox.v1 import generation_pb2, shared_pb2, transfer_pb2, worker_pb2
 from worker_svc.core.handoff.exports import Export, Stretch, Tail
-from worker_svc.core.handoff.orders import WorkerName
 from worker_svc.transfer.channels.block_server import BlockServer
 from worker_svc.transfer.channels.registrations import new_token
 from worker_svc.transfer.control.beats import Hearing, with_beats

@@ -15,9 +15,10 @@ from signalbox.links.readable import EOF
 from signalbox.links.rpc_errors import error_of
 from signalbox.links.tls.roles import Role
 from signalbox.protocol.arrays import unpack_blocks
+from signalbox.protocol.parts.names import WorkerName
 from signalbox.v1 import transfer_pb2, transfer_pb2_grpc
 from worker_svc.core.handoff.imports import Import
-from worker_svc.core.handoff.orders import I32, WorkerName
+from worker_svc.core.step import I32
 from worker_svc.transfer.channels.reader import BlockReader
 from worker_svc.transfer.control.dialogue import NO_PATH, Dialogue, hello_of, part_of
 from worker_svc.transfer.control.gate import Gate

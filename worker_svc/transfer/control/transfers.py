@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from signalbox.protocol.parts.names import WorkerName
 from worker_svc.core.batch import HandoffRunner
-from worker_svc.core.handoff.orders import WorkerName
 from worker_svc.transfer.channels.block_server import BlockServer
 from worker_svc.transfer.channels.names import ALL
 from worker_svc.transfer.control.mover import Mover

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from signalbox.protocol.parts.pulls import ExportOrder, GroupBlock, PullOrder, PullOrders
 from signalbox.v1 import generation_pb2
 from tests.pairs import in_soak
 from tests.worker_svc.drafting.local_ring import LocalRing
@@ -27,7 +28,6 @@ from tests.worker_svc.runner.cuda.copies.streams import LateStreams
 from tests.worker_svc.runner.reference import assert_same_but_for_ties, generate, make_prompts, make_runner
 from tests.worker_svc.runner.runner_harness import GARBAGE
 from worker_svc.core.batch import BlockCopy
-from worker_svc.core.pull_orders import ExportOrder, GroupBlock, PullOrder, PullOrders
 from worker_svc.core.step import SlotStart
 from worker_svc.runner.cuda import runner as runner_module
 from worker_svc.runner.cuda.copies import rows
@@ -129,9 +129,9 @@ def test_what_was_pulled_is_gone_on_from(model_dir: ModelDir) -> None:
             groups = range(1 + len(a.runner.info.groups))
             shown = [GroupBlock(group, block) for group in groups for block in range(8)]
             written = [GroupBlock(group, block + 3) for group in groups for block in range(8)]
-            a.step(pulls=PullOrders(exports=[ExportOrder(1, KEY, b.name, shown)]))
+            a.step(PullOrders(exports=[ExportOrder(1, KEY, b.name, shown)]))
             order = PullOrder(b.core.last_step_id + 1, 1, KEY, a.name, a.address, written, 10_000_000)
-            b.step(pulls=PullOrders(order))
+            b.step(PullOrders(order))
             ended = await b.until("block_pull_ended")
             assert not ended.HasField("error"), ended.error
             b.add(request.message(1))

@@ -1,0 +1,1 @@
+"""Parts of a worker: what is done with the orders of steps for optional features (PT7)."""
