@@ -84,7 +84,8 @@ soak: install  ## faults for real rings, overload, long streams, a poison, and t
 	SIGNALBOX_COMBINATIONS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m "sampled or soak"
 	SIGNALBOX_COMBINATIONS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup tests/worker_svc/gguf/test_gemma3.py \
 		tests/worker_svc/runner/cpu/test_other_cpus.py
-	SIGNALBOX_COMBINATIONS=1 SIGNALBOX_SIMULATION=1 $(BIN)/python -m pytest tests/simulation
+	SIGNALBOX_COMBINATIONS=1 SIGNALBOX_SIMULATION=1 $(BIN)/python -m pytest tests/simulation \
+		tests/scheduler_svc/parts
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run --seeds 0:20000 --jobs 2
 	$(BIN)/python -m tests.parsing.run --cases 100000
 	$(BIN)/python -m tools.images

@@ -3,8 +3,10 @@ others (PT1 to PT5)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import Any, ClassVar, TypeVar
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from scheduler_svc.core.state.blocks.block_pool import Blocks
 from scheduler_svc.core.state.steps.step import StepDecision
@@ -33,24 +35,37 @@ class Phase(Enum):
 
 
 class Resource(Enum):
-    """State of a worker that several parts share. Two parts that write none of what the other reads or writes may act
-    in any order within a phase (PT3)."""
+    """State of a worker, or of the step, that several parts share."""
 
     TABLE = "table"
     POOL = "pool"
     """Blocks of all groups, and what the host tier has of them."""
+    STATES = "states"
+    """Checkpoints of recurrent states, and what the host tier has of them."""
+    COPIES = "copies"
+    """Copies of the step, which the worker makes in order."""
     BUDGET = "budget"
     """Tokens of the step."""
+
+
+class Claim(NamedTuple):
+    """What a part uses of the shared state in one phase."""
+
+    reads: frozenset[Resource] = frozenset()
+    writes: frozenset[Resource] = frozenset()
+    """It may read these, too."""
+
+    def is_independent(self, other: Claim) -> bool:
+        """Neither writes what the other reads or writes: the two may act in any order (PT3)."""
+        return not (self.writes & (other.reads | other.writes) or other.writes & self.reads)
 
 
 class Part:
     """One optional feature of one worker. Every hook does nothing here; a part overrides those that it needs."""
 
     name: ClassVar[str]
-    phases: ClassVar[tuple[Phase, ...]] = ()
-    """Phases in which `act` is called."""
-    reads: ClassVar[frozenset[Resource]] = frozenset()
-    writes: ClassVar[frozenset[Resource]] = frozenset()
+    acts: ClassVar[Mapping[Phase, Claim]] = MappingProxyType({})
+    """Phases in which `act` is called, and what it uses there; its own state apart."""
     rank: ClassVar[int]
     """Order among the parts that act in one phase, lowest first."""
     is_idle: bool = False
@@ -136,7 +151,7 @@ class Parts:
         self.all = tuple(sorted(self._by_kind.values(), key=lambda each: each.rank))
         self.sources = tuple(each for each in self.all if isinstance(each, Source))
         self.finish, self.preempt, self.copy, self.order = (
-            tuple(each for each in self.all if phase in each.phases)
+            tuple(each for each in self.all if phase in each.acts)
             for phase in (Phase.FINISH, Phase.PREEMPT, Phase.COPY, Phase.ORDER)
         )
         self.ordering = tuple(each for each in self.all if type(each).has_orders is not Part.has_orders)

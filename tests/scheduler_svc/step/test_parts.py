@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from scheduler_svc.core.parts.disk.part import DiskPart, disk_of, disk_part
 from scheduler_svc.core.parts.pulls.part import PullsPart
 from scheduler_svc.core.recovery.snapshot import make_worker
 from scheduler_svc.core.state.config import SchedulerConfig
-from scheduler_svc.core.state.part import Part, Phase, Source
+from scheduler_svc.core.state.part import Claim, Part, Phase, Source
 from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
@@ -38,7 +39,7 @@ class Noting(Part):
 
     name = "noting"
     rank = 99
-    phases = (Phase.FINISH, Phase.PREEMPT, Phase.COPY, Phase.ORDER)
+    acts = MappingProxyType(dict.fromkeys((Phase.FINISH, Phase.PREEMPT, Phase.COPY, Phase.ORDER), Claim()))
 
     def __init__(self) -> None:
         self.wants = False
@@ -59,8 +60,6 @@ class Noting(Part):
 
 class Shelf(Source):
     """A source that has something for everybody."""
-
-    phases = ()
 
     def __init__(self, name: str, rank: int, excludes: frozenset[str]) -> None:
         self.name, self.rank, self.excludes = name, rank, excludes  # type: ignore[misc]
@@ -120,7 +119,7 @@ def test_an_order_makes_a_step_that_has_nothing_else() -> None:
     assert scheduler.schedule(WORKER, 0.0) is None and not part.asked
     part.wants = True
     step = scheduler.schedule(WORKER, 0.0)
-    assert step is not None and step.ordered(Orders) == Orders(list(part.phases))
+    assert step is not None and step.ordered(Orders) == Orders(list(part.acts))
     assert not step.only_decodes and scheduler.schedule(WORKER, 0.0) is None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from scheduler_svc.core.state.groups.checkpoints import Checkpoints
-from scheduler_svc.core.state.part import Part, Phase, Resource
+from scheduler_svc.core.state.part import Claim, Part, Phase, Resource
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
 
@@ -13,8 +15,9 @@ class CheckpointsPart(Part):
 
     name = "checkpoints"
     rank = 20
-    phases = (Phase.FINISH, Phase.ORDER)
-    reads = writes = frozenset({Resource.POOL})
+    acts = MappingProxyType(
+        {Phase.FINISH: Claim(), Phase.ORDER: Claim(writes=frozenset({Resource.STATES, Resource.COPIES}))}
+    )
 
     def __init__(self, worker: Worker, checkpoints: Checkpoints) -> None:
         self._worker, self._checkpoints = worker, checkpoints

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from scheduler_svc.core.parts.disk.index import DiskIndex
 from scheduler_svc.core.parts.disk.loads import DISK, Load, find_load, load_aside
 from scheduler_svc.core.parts.disk.news import DiskNews, take_news
 from scheduler_svc.core.parts.disk.stores import order_stores, wish_for
 from scheduler_svc.core.state.blocks.block_pool import Blocks
 from scheduler_svc.core.state.groups.prefix import Prefix
-from scheduler_svc.core.state.part import Phase, Resource, Source
+from scheduler_svc.core.state.part import Claim, Phase, Resource, Source
 from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
@@ -19,8 +21,7 @@ class DiskPart(Source):
 
     name = DISK
     rank = 40
-    phases = (Phase.ORDER,)
-    reads = writes = frozenset({Resource.POOL})
+    acts = MappingProxyType({Phase.ORDER: Claim(writes=frozenset({Resource.POOL}))})
     excludes = frozenset({"pulls"})
 
     def __init__(self, worker: Worker) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from scheduler_svc.core.parts.fetch.side_copies import copy_aside, count_copies
 from scheduler_svc.core.state.groups.prefix import Prefix
-from scheduler_svc.core.state.part import Resource, Source
+from scheduler_svc.core.state.part import Source
 from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
@@ -25,7 +25,6 @@ class HostSource(Source):
 
     name = "host"
     rank = 60
-    reads = writes = frozenset({Resource.POOL})
 
     def __init__(self, worker: Worker, least_copies: int) -> None:
         """least_copies: a start that takes fewer copies makes them within its step."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from scheduler_svc.core.parts.handoff.ends import HandoffEnds
 from scheduler_svc.core.parts.handoff.step_orders import go_on, hand_over, has_handoff_work
-from scheduler_svc.core.state.part import Part, Phase, Resource
+from scheduler_svc.core.state.part import Claim, Part, Phase, Resource
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
 
@@ -14,8 +16,12 @@ class HandoffPart(Part):
 
     name = "handoff"
     rank = 30
-    phases = (Phase.FINISH, Phase.COPY)
-    reads = writes = frozenset({Resource.TABLE, Resource.POOL})
+    acts = MappingProxyType(
+        {
+            Phase.FINISH: Claim(writes=frozenset({Resource.TABLE})),
+            Phase.COPY: Claim(writes=frozenset({Resource.TABLE, Resource.POOL, Resource.COPIES})),
+        }
+    )
 
     def __init__(self, worker: Worker, *, reuses_blocks: bool) -> None:
         """reuses_blocks: cached blocks are reused."""

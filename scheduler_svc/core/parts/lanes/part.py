@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from scheduler_svc.core.state.part import Part, Phase, Resource
+from scheduler_svc.core.state.part import Claim, Part, Phase, Resource
 from scheduler_svc.core.state.slots.table import SlotTable
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
@@ -40,8 +41,7 @@ class Lanes(Part):
 
     name = "lanes"
     rank = 10
-    phases = (Phase.PREEMPT,)
-    reads = writes = frozenset({Resource.TABLE})
+    acts = MappingProxyType({Phase.PREEMPT: Claim(writes=frozenset({Resource.TABLE}))})
 
     def __init__(self, worker: Worker) -> None:
         self._table = worker.table

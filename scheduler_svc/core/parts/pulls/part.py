@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from scheduler_svc.core.parts.pulls.pace import PullPace
@@ -10,7 +11,7 @@ from scheduler_svc.core.parts.pulls.plan import PullPlan
 from scheduler_svc.core.parts.pulls.pull import AnyPull, PullOrders
 from scheduler_svc.core.state.blocks.block_pool import Blocks
 from scheduler_svc.core.state.groups.prefix import Prefix
-from scheduler_svc.core.state.part import Phase, Source
+from scheduler_svc.core.state.part import Claim, Phase, Source
 from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
@@ -42,7 +43,7 @@ class PullsPart(Source):
 
     name = PULLS
     rank = 50
-    phases = (Phase.ORDER,)
+    acts = MappingProxyType({Phase.ORDER: Claim()})
     excludes = frozenset({"disk", PULLS})
 
     def __init__(self, worker: Worker, puller: Puller) -> None:
