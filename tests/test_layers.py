@@ -29,9 +29,24 @@ LAYERS = {
     ),
     "worker_svc/core": ("requests", "faults", "drafts", "handoff", "alone", "parts"),
     "scheduler_svc/core/state": ("blocks", "requests", "steps", "slots", "groups"),
-    "scheduler_svc/core/parts": ("fetch", "checkpoints", "lanes", "handoff", "disk", "pulls"),
 }
 """By folder: its folders, lowest layer first."""
+PARTS = "scheduler_svc/core/parts"
+BETWEEN_PARTS = {("disk", "fetch"), ("pulls", "fetch"), ("pulls", "disk"), ("pulls", "handoff")}
+"""A part imports no other part, but for these: what is fetched, and by whose times and eligibility."""
+
+
+def between(modules: dict[str, Module], graph: Graph, parent: str) -> Iterator[tuple[str, str]]:
+    """Folders of `parent` of which the first imports the second."""
+    folder = tuple(parent.split("/"))
+    depth = len(folder)
+    for name, others in graph.items():
+        for other in others:
+            both = modules[name].folder, modules[other].folder
+            if all(each[:depth] == folder and len(each) > depth for each in both):
+                here, there = (each[depth] for each in both)
+                if here != there:
+                    yield here, there
 
 
 def upward(modules: dict[str, Module], graph: Graph, parent: str) -> Iterator[tuple[str, str]]:
@@ -61,6 +76,11 @@ def test_every_folder_has_a_layer(parent: str) -> None:
     assert sorted(LAYERS[parent]) == sorted(
         path.parent.name for path in (ROOT / parent).glob("*/__init__.py")
     )
+
+
+def test_parts_import_no_others() -> None:
+    modules = read_modules(ROOT, ["scheduler_svc"])
+    assert set(between(modules, import_graph(modules), PARTS)) == BETWEEN_PARTS
 
 
 def test_an_import_inside_a_function_is_seen(tmp_path: Path) -> None:
