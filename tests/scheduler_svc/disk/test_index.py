@@ -70,7 +70,7 @@ def test_a_reset_forgets_all() -> None:
 def test_who_knows_no_disk_orders_nothing_and_leaves_news_out() -> None:
     """DT9, R10: a step without orders has no word of a disk, and an event of an unknown kind changes nothing."""
     message = build_step(StepDecision(1), 1)
-    assert not message.HasField("disk") and parse_step(message).disk is None
+    assert not message.HasField("disk") and not parse_step(message).orders
     unknown = from_worker_pb2.WorkerEvent.FromString(
         b"\xfa\x3f\x02\x08\x01"
     )  # of a field that does not exist yet
