@@ -8,6 +8,7 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.links.disk import DISK_EVENTS, take_disk_event
 from scheduler_svc.links.handoff_columns import parse_arrived
 from scheduler_svc.links.pull_columns import take_pull_ended
+from signalbox.protocol.enums import ReadFault
 from signalbox.v1 import from_worker_pb2
 
 logger = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ def _take_import(core: Scheduler, worker_id: str, ended: from_worker_pb2.ImportE
             ended.error.message,
         )
         why = ended.error.message[:200]
-        core.handoffs.failed(worker_id, ended.slot, ended.transfer, now, why)
+        core.handoffs.failed(worker_id, ended.slot, ended.transfer, now, why, ReadFault(ended.fault))
     else:
         core.handoffs.ended(worker_id, ended.slot, ended.transfer, parse_arrived(ended), now)
 

@@ -12,6 +12,7 @@ from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
 from signalbox.protocol import columns
+from signalbox.protocol.enums import ReadFault
 from signalbox.protocol.parts import pulls
 from signalbox.protocol.parts.blocks import GroupBlock
 from signalbox.protocol.parts.names import WorkerName
@@ -61,4 +62,4 @@ def take_pull_ended(
         block_us = [each / 1e3 for each in columns.unpack(ended.block_ns, columns.U32)]
     except ValueError as error:
         raise DivergenceError(f"what it says of a pull cannot be read: {error}") from error
-    desk.ended(worker, ended.step_id, failure, ended.duration_us, block_us, now)
+    desk.ended(worker, ended.step_id, failure, ended.duration_us, block_us, now, ReadFault(ended.fault))

@@ -80,6 +80,20 @@ class LossCause(IntEnum):
         return cls.UNSPECIFIED
 
 
+class ReadFault(IntEnum):
+    """What the failure of a read from another worker says about further reads from it."""
+
+    UNSPECIFIED = 0
+    PAIR = 1
+    REQUEST = 2
+    WITHDRAWN = 3
+
+    @classmethod
+    def _missing_(cls, value: object) -> ReadFault:
+        """A newer worker knows more of them."""
+        return cls.UNSPECIFIED
+
+
 class WorkerReach(IntEnum):
     """How far a frontend reaches a worker process (docs/liveness.md, E)."""
 

@@ -364,20 +364,22 @@ class ImportReady(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., transfer: _Optional[int] = ...) -> None: ...
 
 class ImportEnded(_message.Message):
-    __slots__ = ("slot", "transfer", "error", "num_computed_tokens", "num_output_tokens", "sealed_hashes")
+    __slots__ = ("slot", "transfer", "error", "fault", "num_computed_tokens", "num_output_tokens", "sealed_hashes")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     TRANSFER_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
     NUM_COMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SEALED_HASHES_FIELD_NUMBER: _ClassVar[int]
     slot: int
     transfer: int
     error: _generation_pb2.Error
+    fault: _shared_pb2.ReadFault
     num_computed_tokens: int
     num_output_tokens: int
     sealed_hashes: bytes
-    def __init__(self, slot: _Optional[int] = ..., transfer: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., sealed_hashes: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, slot: _Optional[int] = ..., transfer: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., fault: _Optional[_Union[_shared_pb2.ReadFault, str]] = ..., num_computed_tokens: _Optional[int] = ..., num_output_tokens: _Optional[int] = ..., sealed_hashes: _Optional[bytes] = ...) -> None: ...
 
 class DiskNews(_message.Message):
     __slots__ = ("begins", "groups", "is_off", "base_us", "token_ns")
@@ -420,13 +422,15 @@ class DiskStoresEnded(_message.Message):
     def __init__(self, step_id: _Optional[int] = ...) -> None: ...
 
 class BlockPullEnded(_message.Message):
-    __slots__ = ("step_id", "error", "duration_us", "block_ns")
+    __slots__ = ("step_id", "error", "fault", "duration_us", "block_ns")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
     DURATION_US_FIELD_NUMBER: _ClassVar[int]
     BLOCK_NS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     error: _generation_pb2.Error
+    fault: _shared_pb2.ReadFault
     duration_us: int
     block_ns: bytes
-    def __init__(self, step_id: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., duration_us: _Optional[int] = ..., block_ns: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, step_id: _Optional[int] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., fault: _Optional[_Union[_shared_pb2.ReadFault, str]] = ..., duration_us: _Optional[int] = ..., block_ns: _Optional[bytes] = ...) -> None: ...

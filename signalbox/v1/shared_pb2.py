@@ -25,19 +25,21 @@ _sym_db = _symbol_database.Default()
 from signalbox.v1 import generation_pb2 as signalbox_dot_v1_dot_generation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19signalbox/v1/shared.proto\x12\x0csignalbox.v1\x1a\x1dsignalbox/v1/generation.proto\"1\n\nRequestRef\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"7\n\tWorkerRef\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x17\n\x0fworker_instance\x18\x02 \x01(\t\"\x81\x02\n\nModelEntry\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\rmax_model_len\x18\x02 \x01(\r\x12\x12\n\nblock_size\x18\x03 \x01(\r\x12\x1a\n\x12max_request_tokens\x18\x04 \x01(\r\x12\x12\n\nvocab_size\x18\x05 \x01(\r\x12\x1d\n\x15tokenizer_fingerprint\x18\x07 \x01(\t\x12&\n\x05tasks\x18\x08 \x03(\x0e\x32\x17.signalbox.v1.ModelTask\x12-\n\x08identity\x18\t \x01(\x0b\x32\x1b.signalbox.v1.ModelIdentityJ\x04\x08\x06\x10\x07R\reos_token_ids\"D\n\rModelIdentity\x12\x0f\n\x07weights\x18\x01 \x01(\t\x12\x0c\n\x04\x66orm\x18\x02 \x01(\t\x12\x14\n\x0cnumber_class\x18\x03 \x01(\t\"/\n\x0bGroupBlocks\x12\x11\n\tblock_ids\x18\x01 \x01(\x0c\x12\r\n\x05\x66irst\x18\x02 \x01(\r*p\n\nWorkerRole\x12\x1b\n\x17WORKER_ROLE_UNSPECIFIED\x10\x00\x12\x14\n\x10WORKER_ROLE_BOTH\x10\x01\x12\x17\n\x13WORKER_ROLE_PREFILL\x10\x02\x12\x16\n\x12WORKER_ROLE_DECODE\x10\x03*k\n\x0e\x42lockGroupKind\x12 \n\x1c\x42LOCK_GROUP_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x42LOCK_GROUP_KIND_WINDOW\x10\x01\x12\x1a\n\x16\x42LOCK_GROUP_KIND_CHUNK\x10\x02*\x93\x01\n\nBudgetKind\x12\x1b\n\x17\x42UDGET_KIND_UNSPECIFIED\x10\x00\x12 \n\x1c\x42UDGET_KIND_REQUESTS_AT_ONCE\x10\x01\x12#\n\x1f\x42UDGET_KIND_REQUESTS_PER_MINUTE\x10\x02\x12!\n\x1d\x42UDGET_KIND_TOKENS_PER_MINUTE\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19signalbox/v1/shared.proto\x12\x0csignalbox.v1\x1a\x1dsignalbox/v1/generation.proto\"1\n\nRequestRef\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\"7\n\tWorkerRef\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x17\n\x0fworker_instance\x18\x02 \x01(\t\"\x81\x02\n\nModelEntry\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\rmax_model_len\x18\x02 \x01(\r\x12\x12\n\nblock_size\x18\x03 \x01(\r\x12\x1a\n\x12max_request_tokens\x18\x04 \x01(\r\x12\x12\n\nvocab_size\x18\x05 \x01(\r\x12\x1d\n\x15tokenizer_fingerprint\x18\x07 \x01(\t\x12&\n\x05tasks\x18\x08 \x03(\x0e\x32\x17.signalbox.v1.ModelTask\x12-\n\x08identity\x18\t \x01(\x0b\x32\x1b.signalbox.v1.ModelIdentityJ\x04\x08\x06\x10\x07R\reos_token_ids\"D\n\rModelIdentity\x12\x0f\n\x07weights\x18\x01 \x01(\t\x12\x0c\n\x04\x66orm\x18\x02 \x01(\t\x12\x14\n\x0cnumber_class\x18\x03 \x01(\t\"/\n\x0bGroupBlocks\x12\x11\n\tblock_ids\x18\x01 \x01(\x0c\x12\r\n\x05\x66irst\x18\x02 \x01(\r*n\n\tReadFault\x12\x1a\n\x16READ_FAULT_UNSPECIFIED\x10\x00\x12\x13\n\x0fREAD_FAULT_PAIR\x10\x01\x12\x16\n\x12READ_FAULT_REQUEST\x10\x02\x12\x18\n\x14READ_FAULT_WITHDRAWN\x10\x03*p\n\nWorkerRole\x12\x1b\n\x17WORKER_ROLE_UNSPECIFIED\x10\x00\x12\x14\n\x10WORKER_ROLE_BOTH\x10\x01\x12\x17\n\x13WORKER_ROLE_PREFILL\x10\x02\x12\x16\n\x12WORKER_ROLE_DECODE\x10\x03*k\n\x0e\x42lockGroupKind\x12 \n\x1c\x42LOCK_GROUP_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x42LOCK_GROUP_KIND_WINDOW\x10\x01\x12\x1a\n\x16\x42LOCK_GROUP_KIND_CHUNK\x10\x02*\x93\x01\n\nBudgetKind\x12\x1b\n\x17\x42UDGET_KIND_UNSPECIFIED\x10\x00\x12 \n\x1c\x42UDGET_KIND_REQUESTS_AT_ONCE\x10\x01\x12#\n\x1f\x42UDGET_KIND_REQUESTS_PER_MINUTE\x10\x02\x12!\n\x1d\x42UDGET_KIND_TOKENS_PER_MINUTE\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'signalbox.v1.shared_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WORKERROLE']._serialized_start=561
-  _globals['_WORKERROLE']._serialized_end=673
-  _globals['_BLOCKGROUPKIND']._serialized_start=675
-  _globals['_BLOCKGROUPKIND']._serialized_end=782
-  _globals['_BUDGETKIND']._serialized_start=785
-  _globals['_BUDGETKIND']._serialized_end=932
+  _globals['_READFAULT']._serialized_start=561
+  _globals['_READFAULT']._serialized_end=671
+  _globals['_WORKERROLE']._serialized_start=673
+  _globals['_WORKERROLE']._serialized_end=785
+  _globals['_BLOCKGROUPKIND']._serialized_start=787
+  _globals['_BLOCKGROUPKIND']._serialized_end=894
+  _globals['_BUDGETKIND']._serialized_start=897
+  _globals['_BUDGETKIND']._serialized_end=1044
   _globals['_REQUESTREF']._serialized_start=74
   _globals['_REQUESTREF']._serialized_end=123
   _globals['_WORKERREF']._serialized_start=125

@@ -8,6 +8,13 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ReadFault(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    READ_FAULT_UNSPECIFIED: _ClassVar[ReadFault]
+    READ_FAULT_PAIR: _ClassVar[ReadFault]
+    READ_FAULT_REQUEST: _ClassVar[ReadFault]
+    READ_FAULT_WITHDRAWN: _ClassVar[ReadFault]
+
 class WorkerRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     WORKER_ROLE_UNSPECIFIED: _ClassVar[WorkerRole]
@@ -27,6 +34,10 @@ class BudgetKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BUDGET_KIND_REQUESTS_AT_ONCE: _ClassVar[BudgetKind]
     BUDGET_KIND_REQUESTS_PER_MINUTE: _ClassVar[BudgetKind]
     BUDGET_KIND_TOKENS_PER_MINUTE: _ClassVar[BudgetKind]
+READ_FAULT_UNSPECIFIED: ReadFault
+READ_FAULT_PAIR: ReadFault
+READ_FAULT_REQUEST: ReadFault
+READ_FAULT_WITHDRAWN: ReadFault
 WORKER_ROLE_UNSPECIFIED: WorkerRole
 WORKER_ROLE_BOTH: WorkerRole
 WORKER_ROLE_PREFILL: WorkerRole

@@ -28,29 +28,29 @@ from signalbox.v1 import transfer_offer_pb2 as signalbox_dot_v1_dot_transfer__of
 from signalbox.v1 import worker_pb2 as signalbox_dot_v1_dot_worker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsignalbox/v1/transfer.proto\x12\x0csignalbox.v1\x1a\x1dsignalbox/v1/generation.proto\x1a\x19signalbox/v1/shared.proto\x1a!signalbox/v1/transfer_offer.proto\x1a\x19signalbox/v1/worker.proto\"r\n\x0bPullRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x17.signalbox.v1.PullHello\x12\x10\n\x08num_read\x18\x02 \x01(\x04\x12)\n\tblocks_by\x18\x03 \x01(\x0e\x32\x16.signalbox.v1.BlocksBy\"\xba\x01\n\tPullHello\x12\x10\n\x08transfer\x18\x01 \x01(\x04\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\'\n\x06target\x18\x03 \x01(\x0b\x32\x17.signalbox.v1.WorkerRef\x12\x30\n\x08protocol\x18\x04 \x01(\x0b\x32\x1e.signalbox.v1.ProtocolVersions\x12\x11\n\tnum_found\x18\x05 \x01(\r\x12\x11\n\tis_export\x18\x06 \x01(\x08\x12\r\n\x05\x62\x65\x61ts\x18\x07 \x01(\x08\"\xe3\x01\n\x0cPullResponse\x12&\n\x04head\x18\x01 \x01(\x0b\x32\x16.signalbox.v1.PullHeadH\x00\x12+\n\x06\x62locks\x18\x02 \x01(\x0b\x32\x19.signalbox.v1.BlocksReadyH\x00\x12&\n\x04tail\x18\x03 \x01(\x0b\x32\x16.signalbox.v1.PullTailH\x00\x12$\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x13.signalbox.v1.ErrorH\x00\x12(\n\x05state\x18\x05 \x01(\x0b\x32\x17.signalbox.v1.StatePartH\x00\x42\x06\n\x04part\"\x9e\x01\n\x08PullHead\x12\'\n\x06source\x18\x01 \x01(\x0b\x32\x17.signalbox.v1.WorkerRef\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x03 \x01(\x0c\x12\x19\n\x11num_prompt_tokens\x18\x04 \x01(\r\x12*\n\x05offer\x18\x05 \x01(\x0b\x32\x1b.signalbox.v1.TransferOffer\"q\n\x0b\x42locksReady\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05group\x18\x02 \x01(\r\x12\r\n\x05\x66irst\x18\x03 \x01(\r\x12\x11\n\tblock_ids\x18\x04 \x01(\x0c\x12\x0f\n\x07\x63ontent\x18\x05 \x01(\x0c\x12\x10\n\x08num_left\x18\x06 \x01(\r\"\x1c\n\tStatePart\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\"\xdf\x01\n\x08PullTail\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x1b\n\x13num_computed_tokens\x18\x02 \x01(\r\x12\x1a\n\x12num_read_positions\x18\x03 \x01(\r\x12\x15\n\rsealed_hashes\x18\x04 \x01(\x0c\x12\x12\n\nchain_hash\x18\x05 \x01(\x0c\x12)\n\x06unread\x18\x06 \x03(\x0b\x32\x19.signalbox.v1.OutputBatch\x12\x17\n\x0fnum_state_bytes\x18\x07 \x01(\x04\x12\x18\n\x10num_state_drafts\x18\x08 \x01(\r*S\n\x08\x42locksBy\x12\x19\n\x15\x42LOCKS_BY_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42LOCKS_BY_CONTENT\x10\x01\x12\x15\n\x11\x42LOCKS_BY_CHANNEL\x10\x02\x32T\n\x0fTransferService\x12\x41\n\x04Pull\x12\x19.signalbox.v1.PullRequest\x1a\x1a.signalbox.v1.PullResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsignalbox/v1/transfer.proto\x12\x0csignalbox.v1\x1a\x1dsignalbox/v1/generation.proto\x1a\x19signalbox/v1/shared.proto\x1a!signalbox/v1/transfer_offer.proto\x1a\x19signalbox/v1/worker.proto\"r\n\x0bPullRequest\x12&\n\x05hello\x18\x01 \x01(\x0b\x32\x17.signalbox.v1.PullHello\x12\x10\n\x08num_read\x18\x02 \x01(\x04\x12)\n\tblocks_by\x18\x03 \x01(\x0e\x32\x16.signalbox.v1.BlocksBy\"\xba\x01\n\tPullHello\x12\x10\n\x08transfer\x18\x01 \x01(\x04\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\'\n\x06target\x18\x03 \x01(\x0b\x32\x17.signalbox.v1.WorkerRef\x12\x30\n\x08protocol\x18\x04 \x01(\x0b\x32\x1e.signalbox.v1.ProtocolVersions\x12\x11\n\tnum_found\x18\x05 \x01(\r\x12\x11\n\tis_export\x18\x06 \x01(\x08\x12\r\n\x05\x62\x65\x61ts\x18\x07 \x01(\x08\"\x8b\x02\n\x0cPullResponse\x12&\n\x04head\x18\x01 \x01(\x0b\x32\x16.signalbox.v1.PullHeadH\x00\x12+\n\x06\x62locks\x18\x02 \x01(\x0b\x32\x19.signalbox.v1.BlocksReadyH\x00\x12&\n\x04tail\x18\x03 \x01(\x0b\x32\x16.signalbox.v1.PullTailH\x00\x12$\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x13.signalbox.v1.ErrorH\x00\x12(\n\x05state\x18\x05 \x01(\x0b\x32\x17.signalbox.v1.StatePartH\x00\x12&\n\x05\x66\x61ult\x18\x06 \x01(\x0e\x32\x17.signalbox.v1.ReadFaultB\x06\n\x04part\"\x9e\x01\n\x08PullHead\x12\'\n\x06source\x18\x01 \x01(\x0b\x32\x17.signalbox.v1.WorkerRef\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x11\n\ttoken_ids\x18\x03 \x01(\x0c\x12\x19\n\x11num_prompt_tokens\x18\x04 \x01(\r\x12*\n\x05offer\x18\x05 \x01(\x0b\x32\x1b.signalbox.v1.TransferOffer\"q\n\x0b\x42locksReady\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05group\x18\x02 \x01(\r\x12\r\n\x05\x66irst\x18\x03 \x01(\r\x12\x11\n\tblock_ids\x18\x04 \x01(\x0c\x12\x0f\n\x07\x63ontent\x18\x05 \x01(\x0c\x12\x10\n\x08num_left\x18\x06 \x01(\r\"\x1c\n\tStatePart\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\"\xdf\x01\n\x08PullTail\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x1b\n\x13num_computed_tokens\x18\x02 \x01(\r\x12\x1a\n\x12num_read_positions\x18\x03 \x01(\r\x12\x15\n\rsealed_hashes\x18\x04 \x01(\x0c\x12\x12\n\nchain_hash\x18\x05 \x01(\x0c\x12)\n\x06unread\x18\x06 \x03(\x0b\x32\x19.signalbox.v1.OutputBatch\x12\x17\n\x0fnum_state_bytes\x18\x07 \x01(\x04\x12\x18\n\x10num_state_drafts\x18\x08 \x01(\r*S\n\x08\x42locksBy\x12\x19\n\x15\x42LOCKS_BY_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42LOCKS_BY_CONTENT\x10\x01\x12\x15\n\x11\x42LOCKS_BY_CHANNEL\x10\x02\x32T\n\x0fTransferService\x12\x41\n\x04Pull\x12\x19.signalbox.v1.PullRequest\x1a\x1a.signalbox.v1.PullResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'signalbox.v1.transfer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BLOCKSBY']._serialized_start=1232
-  _globals['_BLOCKSBY']._serialized_end=1315
+  _globals['_BLOCKSBY']._serialized_start=1272
+  _globals['_BLOCKSBY']._serialized_end=1355
   _globals['_PULLREQUEST']._serialized_start=165
   _globals['_PULLREQUEST']._serialized_end=279
   _globals['_PULLHELLO']._serialized_start=282
   _globals['_PULLHELLO']._serialized_end=468
   _globals['_PULLRESPONSE']._serialized_start=471
-  _globals['_PULLRESPONSE']._serialized_end=698
-  _globals['_PULLHEAD']._serialized_start=701
-  _globals['_PULLHEAD']._serialized_end=859
-  _globals['_BLOCKSREADY']._serialized_start=861
-  _globals['_BLOCKSREADY']._serialized_end=974
-  _globals['_STATEPART']._serialized_start=976
-  _globals['_STATEPART']._serialized_end=1004
-  _globals['_PULLTAIL']._serialized_start=1007
-  _globals['_PULLTAIL']._serialized_end=1230
-  _globals['_TRANSFERSERVICE']._serialized_start=1317
-  _globals['_TRANSFERSERVICE']._serialized_end=1401
+  _globals['_PULLRESPONSE']._serialized_end=738
+  _globals['_PULLHEAD']._serialized_start=741
+  _globals['_PULLHEAD']._serialized_end=899
+  _globals['_BLOCKSREADY']._serialized_start=901
+  _globals['_BLOCKSREADY']._serialized_end=1014
+  _globals['_STATEPART']._serialized_start=1016
+  _globals['_STATEPART']._serialized_end=1044
+  _globals['_PULLTAIL']._serialized_start=1047
+  _globals['_PULLTAIL']._serialized_end=1270
+  _globals['_TRANSFERSERVICE']._serialized_start=1357
+  _globals['_TRANSFERSERVICE']._serialized_end=1441
 # @@protoc_insertion_point(module_scope)

@@ -49,18 +49,20 @@ class PullHello(_message.Message):
     def __init__(self, transfer: _Optional[int] = ..., key: _Optional[bytes] = ..., target: _Optional[_Union[_shared_pb2.WorkerRef, _Mapping]] = ..., protocol: _Optional[_Union[_generation_pb2.ProtocolVersions, _Mapping]] = ..., num_found: _Optional[int] = ..., is_export: bool = ..., beats: bool = ...) -> None: ...
 
 class PullResponse(_message.Message):
-    __slots__ = ("head", "blocks", "tail", "error", "state")
+    __slots__ = ("head", "blocks", "tail", "error", "state", "fault")
     HEAD_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
     TAIL_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
     head: PullHead
     blocks: BlocksReady
     tail: PullTail
     error: _generation_pb2.Error
     state: StatePart
-    def __init__(self, head: _Optional[_Union[PullHead, _Mapping]] = ..., blocks: _Optional[_Union[BlocksReady, _Mapping]] = ..., tail: _Optional[_Union[PullTail, _Mapping]] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., state: _Optional[_Union[StatePart, _Mapping]] = ...) -> None: ...
+    fault: _shared_pb2.ReadFault
+    def __init__(self, head: _Optional[_Union[PullHead, _Mapping]] = ..., blocks: _Optional[_Union[BlocksReady, _Mapping]] = ..., tail: _Optional[_Union[PullTail, _Mapping]] = ..., error: _Optional[_Union[_generation_pb2.Error, _Mapping]] = ..., state: _Optional[_Union[StatePart, _Mapping]] = ..., fault: _Optional[_Union[_shared_pb2.ReadFault, str]] = ...) -> None: ...
 
 class PullHead(_message.Message):
     __slots__ = ("source", "payload", "token_ids", "num_prompt_tokens", "offer")

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from scheduler_svc.core.cluster.pairs import Pair, PairTroubles
+from scheduler_svc.core.moves import desk
+from signalbox.protocol.enums import ReadFault
+from worker_svc.transfer.control import dialogue
 
 Patch = pytest.MonkeyPatch
 
@@ -38,3 +41,13 @@ def pauses_do_not_grow(patch: Patch) -> None:
         failed(troubles, pair, reason, now)
 
     patch.setattr(PairTroubles, "failed", fail_anew)
+
+
+def failures_of_requests_count(patch: Patch) -> None:
+    """HO21: whatever a target cannot take over counts against the pair."""
+    patch.setattr(desk, "REASONS", {})
+
+
+def sources_do_not_say_whose_fault_it_is(patch: Patch) -> None:
+    """HO21: what a source has withdrawn is taken for a failure of the pair."""
+    patch.setattr(dialogue, "ReadFault", lambda value: ReadFault.PAIR)

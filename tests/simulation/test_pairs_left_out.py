@@ -13,7 +13,7 @@ from tests.simulation import pair_mutants as mutants
 from tests.simulation.counts import FULL_COUNTS
 from tests.simulation.hunts import Hunt
 from tests.simulation.ring.hunt import Found, counts_of, try_plot
-from tests.simulation.ring.pair_watch import CASES, draw_pairs
+from tests.simulation.ring.pair_watch import CASES, draw_forms, draw_pairs
 from tests.simulation.ring.scenario import FIRST_S
 from tests.simulation.ring.setup import Plot
 
@@ -34,6 +34,27 @@ def test_a_bad_pair_holds_no_drain_up(case: str) -> None:
     assert counts["begun"] > counts["committed"] >= SEEDS, f"the scenarios have become too easy: {counts}"
 
 
+@pytest.mark.timeout(300)
+def test_a_form_that_cannot_be_prepared_leaves_no_pair_out() -> None:
+    counts: Counter[str] = counts_of(forms(seed) for seed in range(SEEDS))
+    assert counts["begun"] > counts["committed"] >= SEEDS, f"the scenarios have become too easy: {counts}"
+
+
+def forms(seed: int) -> Plot:
+    """The ring of a seed in which targets cannot prepare some forms."""
+    return draw_forms(f"pairs forms/{seed}", FIRST_S)
+
+
+def in_forms(plant: Callable[[pytest.MonkeyPatch], None]) -> Hunt:
+    """A hunt in rings in which targets cannot prepare some forms."""
+
+    def try_seed(seed: int) -> str:
+        outcome = try_plot(forms(seed))
+        return str(outcome) if isinstance(outcome, Found) else ""
+
+    return Hunt(plant, "pairs forms", try_seed, MOST_RINGS)
+
+
 def in_pairs(plant: Callable[[pytest.MonkeyPatch], None], case: str) -> Hunt:
     """A hunt in rings with a bad pair."""
 
@@ -47,6 +68,7 @@ def in_pairs(plant: Callable[[pytest.MonkeyPatch], None], case: str) -> Hunt:
 HUNTS = [
     in_pairs(mutants.pairs_that_failed_are_not_left_out, "beside"),
     in_pairs(mutants.pairs_are_left_out_for_ever, "alone"),
+    in_forms(mutants.failures_of_requests_count),
     *in_soak(in_pairs(mutants.pauses_do_not_grow, "alone")),
 ]
 

@@ -7,6 +7,7 @@ from typing import NoReturn
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from signalbox.protocol.enums import ReadFault
 from signalbox.protocol.hash_chain import HASH_BYTES
 from signalbox.v1 import from_frontend_pb2, generation_pb2, to_worker_pb2, transfer_pb2, worker_pb2
 from worker_svc.core.batch import RunnerInfo
@@ -17,7 +18,12 @@ from worker_svc.links.payload import is_pooling
 
 
 class BadArrivalError(Exception):
-    """What comes of a request is none that can go on here. The message is a sentence's end."""
+    """What comes of a request is none that can go on here. The message is a sentence's end. `fault`: what it says of
+    other requests from the same worker."""
+
+    def __init__(self, message: str, fault: ReadFault = ReadFault.PAIR) -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 def parse_head(
@@ -57,7 +63,7 @@ def _request(
     told.payload, told.num_known_tokens = payload.SerializeToString(), len(tokens)
     request = parse_new_request(told, info)
     if request.failure is not None:
-        _refuse(request.failure.message)
+        raise BadArrivalError(request.failure.message, ReadFault.REQUEST)
     return request
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from signalbox.protocol.enums import ReadFault
 from signalbox.protocol.parts.names import MAX_KEY_BYTES, WorkerName, are_valid, read_worker
 from signalbox.v1 import from_worker_pb2, shared_pb2, to_worker_pb2
 from worker_svc.core.handoff.imports import Import, ImportRequest
@@ -57,8 +58,9 @@ def build_import_ended(table: RequestTable, found: Import) -> from_worker_pb2.Wo
     return from_worker_pb2.WorkerEvent(import_ended=ended)
 
 
-def build_import_failed(found: Import, failure: Failure) -> from_worker_pb2.WorkerEvent:
+def build_import_failed(found: Import, failure: Failure, fault: ReadFault) -> from_worker_pb2.WorkerEvent:
     """An import that never ends, as an event."""
-    ended = from_worker_pb2.ImportEnded(slot=found.slot, transfer=found.request.transfer)
+    transfer = found.request.transfer
+    ended = from_worker_pb2.ImportEnded(slot=found.slot, transfer=transfer, fault=fault)  # type: ignore[arg-type]
     ended.error.code, ended.error.message, ended.error.field = failure.code, failure.message, failure.field
     return from_worker_pb2.WorkerEvent(import_ended=ended)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
+from signalbox.protocol.enums import ReadFault
 from signalbox.v1 import from_worker_pb2, to_worker_pb2, transfer_pb2, worker_pb2
 from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.handoff.exports import Export
@@ -211,8 +212,10 @@ class HandoffCoordinator:
             elif isinstance(arrival, ImportPrepared):
                 self._take_prepared(coming, arrival)
             else:
-                self._fail(coming, arrival.message)
-        except (BadArrivalError, BadTailError, DecodeError, ValueError) as error:
+                self._fail(coming, arrival.message, arrival.fault)
+        except BadArrivalError as error:
+            self._fail(coming, str(error), error.fault)
+        except (BadTailError, DecodeError, ValueError) as error:
             self._fail(coming, str(error))
 
     # -- what goes --
@@ -267,7 +270,7 @@ class HandoffCoordinator:
     def _prepare(self, coming: _Coming, request: NewRequest, *, is_whole: bool) -> None:
         assert request.form is not None
         if self._preparation is None:
-            raise BadArrivalError("this worker cannot follow structured_output")
+            raise BadArrivalError("this worker cannot follow structured_output", ReadFault.REQUEST)
 
         def done(prepared: Prepared) -> None:
             self._post(ImportPrepared(coming.found, prepared, is_whole))
@@ -293,7 +296,8 @@ class HandoffCoordinator:
         prepared = arrival.prepared
         if prepared.automaton is None:
             failure = prepared.failure
-            raise BadArrivalError("its form cannot be prepared" if failure is None else failure.message)
+            message = "its form cannot be prepared" if failure is None else failure.message
+            raise BadArrivalError(message, ReadFault.REQUEST)
         if arrival.is_whole:
             self._complete(coming, self._request(coming), prepared.automaton)
             return
@@ -318,12 +322,12 @@ class HandoffCoordinator:
         self._end(coming)
         self._tell.on_event(handoff_columns.build_import_ended(self._core.table, found))
 
-    def _fail(self, coming: _Coming, reason: str) -> None:
+    def _fail(self, coming: _Coming, reason: str, fault: ReadFault = ReadFault.PAIR) -> None:
         """The request stays where it is; its slot waits for the scheduler."""
         coming.found.failure = reason
         self._end(coming)
         failure = Failure("UnavailableError", reason[:500])
-        self._tell.on_event(handoff_columns.build_import_failed(coming.found, failure))
+        self._tell.on_event(handoff_columns.build_import_failed(coming.found, failure, fault))
 
     def _end(self, coming: _Coming) -> None:
         coming.gate.close()

@@ -90,7 +90,7 @@ class PullCoordinator:
         if isinstance(arrival, PullRead):
             self._on_event(build_pull_ended(step_id, arrival.seconds, arrival.block_ns))
         else:
-            self._on_event(build_pull_failed(step_id, arrival.message))
+            self._on_event(build_pull_failed(step_id, arrival.message, arrival.fault))
 
     def rest(self) -> None:
         """The link has ended: nobody reads on here, and nothing that was ordered touches a block (PB5)."""

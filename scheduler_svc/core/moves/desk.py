@@ -27,12 +27,15 @@ from scheduler_svc.core.state.requests.request import Request, RequestKey
 from scheduler_svc.core.state.slots.slot_state import SlotState
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
+from signalbox.protocol.enums import ReadFault, WorkerHealth
 
 KEY_BYTES = 16
 RETRY_S = 1.0
 """How long a request stays where it is after a hand-off of it has failed, before the next is begun unasked; twice as
 long after each further one."""
 MAX_RETRY_S = 60.0
+REASONS = {ReadFault.REQUEST: "request", ReadFault.WITHDRAWN: "withdrawn"}
+"""Reasons of failures that a target tells and that are not the pair's; of all others it is "target"."""
 OF_PAIR = {"target", "late"}
 """Reasons of failures by which a pair of workers is left out (HO21)."""
 
@@ -208,11 +211,23 @@ class HandoffDesk:
             handoff.phase = Phase.READY
             self.ends_of(handoff.source).freezing.append(handoff)
 
-    def failed(self, worker_id: str, slot: int, transfer: int, now: float, why: str = "") -> None:
+    def failed(
+        self,
+        worker_id: str,
+        slot: int,
+        transfer: int,
+        now: float,
+        why: str = "",
+        fault: ReadFault = ReadFault.PAIR,
+    ) -> None:
         """A target will never have all of a request (HO8); `why` is a sentence. Raises DivergenceError."""
         handoff = self._import(worker_id, slot, transfer)
-        if handoff is not None:
-            self.stop(handoff, "target", now, why=why)
+        if handoff is None:
+            return
+        reason = REASONS.get(fault, "target")
+        # A silent source may not have been told of the hand-off; one that sends no heartbeats says nothing then (HO19).
+        is_unheard = handoff.source.health is WorkerHealth.SILENT
+        self.stop(handoff, "source_silent" if is_unheard and reason == "target" else reason, now, why=why)
 
     def ended(self, worker_id: str, slot: int, transfer: int, arrived: Arrived, now: float) -> None:
         """A target has all of a request: that is the commit (HO6). Raises DivergenceError."""

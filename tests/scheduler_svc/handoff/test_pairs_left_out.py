@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from scheduler_svc.core.cluster.pairs import FIRST_S, MOST_S, PairTroubles
 from scheduler_svc.core.cluster.pairs import Pair as WorkerPair
 from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.links.events import take_event
+from signalbox.protocol.enums import ReadFault, WorkerHealth
 from signalbox.v1 import from_worker_pb2
 from tests.scheduler_svc.handoff.pair import A, B, Pair
 
@@ -22,12 +25,18 @@ def begun_to(pair: Pair) -> Counter[str]:
     return Counter(each.target.info.worker_id for each in handoffs_of(pair.a).exports.values())
 
 
-def fail_at(pair: Pair, name: str, now: float, reason: str = "nothing answers at a:1") -> int:
-    """All that is under way to a worker fails there."""
+def fail_at(
+    pair: Pair, name: str, now: float, reason: str = "nothing answers at a:1", *, fault: int = 0
+) -> int:
+    """All that is under way to a worker fails there; `fault`: its number in the message."""
     failing = [each for each in handoffs_of(pair.a).exports.values() if each.target.info.worker_id == name]
     pair.step(name, now)
     for handoff in failing:
-        ended = from_worker_pb2.ImportEnded(slot=handoff.target_slot, transfer=handoff.transfer)
+        ended = from_worker_pb2.ImportEnded(
+            slot=handoff.target_slot,
+            transfer=handoff.transfer,
+            fault=fault,  # type: ignore[arg-type]
+        )
         ended.error.message = reason
         take_event(pair.core, name, from_worker_pb2.WorkerEvent(import_ended=ended), now)
     pair.step(A, now)
@@ -109,6 +118,43 @@ def test_the_only_other_one_is_tried_again_one_at_a_time() -> None:
     assert pair.core.handoffs.take_news() == ["worker b reads from worker a again"]
     pair.core.tick(40.0)
     assert begun_to(pair) == {B: 4} and not pair.core.handoffs.pairs.left_out()
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"), [(ReadFault.REQUEST, "request"), (ReadFault.WITHDRAWN, "withdrawn")]
+)
+def test_a_failure_that_is_not_the_pairs_leaves_the_pair_alone(fault: ReadFault, reason: str) -> None:
+    """HO21: what failed stays for a while, and others go there."""
+    pair = draining(6)
+    assert fail_at(pair, B, 0.5, "too much of its output is unread", fault=fault) == 4
+    pair.core.tick(0.6)
+    assert begun_to(pair) == {B: 2} and not pair.core.handoffs.pairs.left_out()
+    assert pair.core.handoffs.counts.failed == {reason: 4} and not pair.core.handoffs.take_news()
+    pair.core.tick(2.6)
+    assert begun_to(pair) == {B: 4}
+
+
+@pytest.mark.parametrize("fault", [ReadFault.UNSPECIFIED, ReadFault.PAIR, 99])
+def test_a_failure_of_which_no_more_is_known_is_the_pairs(fault: int) -> None:
+    """HO21: earlier releases do not say, and later ones may say what this one does not know."""
+    pair = draining(1)
+    assert fail_at(pair, B, 0.5, fault=fault) == 1
+    assert pair.core.handoffs.pairs.left_out() and pair.core.handoffs.counts.failed == {"target": 1}
+
+
+def test_a_failure_is_not_the_pairs_while_the_source_is_silent() -> None:
+    """HO21: the scheduler's order has perhaps not come to it, and the target hears nothing of the request."""
+    pair = draining(1)
+    [handoff] = handoffs_of(pair.a).exports.values()
+    pair.step(B, 0.1)
+    pair.a.vitals.heard_at, pair.b.vitals.heard_at = 0.0, 5.0
+    pair.core.tick(5.0)
+    assert pair.a.health is WorkerHealth.SILENT and not handoff.is_over
+    ended = from_worker_pb2.ImportEnded(slot=handoff.target_slot, transfer=handoff.transfer)
+    ended.error.message = "nothing was heard for 5.0 s"
+    take_event(pair.core, B, from_worker_pb2.WorkerEvent(import_ended=ended), 5.1)
+    assert handoff.is_over and not pair.core.handoffs.pairs.has_any
+    assert pair.core.handoffs.counts.failed == {"source_silent": 1}
 
 
 def test_an_operators_own_order_is_tried() -> None:

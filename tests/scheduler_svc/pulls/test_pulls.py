@@ -16,6 +16,7 @@ from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.links.delta import build_step
 from scheduler_svc.links.events import take_event
+from signalbox.protocol.enums import ReadFault
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from signalbox.v1 import from_worker_pb2
 from tests.scheduler_svc.handoff.pair import A, B, Pair
@@ -199,6 +200,7 @@ def test_the_end_of_either_link_lets_go_of_both_ends(name: str) -> None:
         pair.attach(B)
         assert not pair.b.fences
     pair.ended(step.step_id, error={"message": "its source is gone"})
+    assert not pair.core.handoffs.pulls.pairs.has_any
     pair.step(B)
     assert request.status is RequestStatus.RUNNING and request.history.num_cached_tokens == 0
 
@@ -308,6 +310,20 @@ def test_news_that_cannot_be_read_close_the_link() -> None:
     message = from_worker_pb2.BlockPullEnded(step_id=step.step_id, block_ns=b"abc")
     with pytest.raises(DivergenceError, match="of a pull"):
         take_event(pair.core, B, from_worker_pb2.WorkerEvent(block_pull_ended=message), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_left_out"),
+    [(ReadFault.WITHDRAWN, False), (ReadFault.PAIR, True), (ReadFault.UNSPECIFIED, True), (99, True)],
+)
+def test_what_its_source_withdraws_leaves_no_pair_out(fault: int, is_left_out: bool) -> None:
+    """PB9: its link may have ended, which the scheduler notices later; a failure of unknown fault is the pair's."""
+    pair = Pulls()
+    pair.compute()
+    _, step = pair.comes_back()
+    pair.ended(step.step_id, error={"message": "it is over"}, fault=fault)
+    pulls = pair.core.handoffs.pulls
+    assert pulls.pairs.has_any == is_left_out and pulls.counts.failed == {"target": 1}
 
 
 def test_a_source_that_cannot_be_read_from_is_left_out_for_a_while() -> None:

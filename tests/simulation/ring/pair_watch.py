@@ -1,14 +1,17 @@
 """Rings in which one worker cannot read from another: who drains goes elsewhere, and comes back to the pair when it is
-well again (docs/design.md, HO21). What is looked at is when policies begin hand-offs, and what is left in the end."""
+well again (docs/design.md, HO21). What is looked at is when policies begin hand-offs, and what is left in the end; and,
+in rings in which nothing comes between workers, that no failure counts against a pair."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scheduler_svc.core.moves.desk import HandoffDesk
+from tests.simulation.ring.automaton import Rule
 from tests.simulation.ring.clock import current_process
+from tests.simulation.ring.handoffs import ORDERS
 from tests.simulation.ring.request import RingRequest
 from tests.simulation.ring.rules import note
 from tests.simulation.ring.setup import Fault, Planned, Plot, RingSetup
@@ -20,7 +23,12 @@ BESIDE_S = {"refuse_between": 8.0, "cut": 13.0, "cut_one_way": 13.0}
 AFTER_S = 16.0
 """Time within which a worker is drained after the only other one can read from it again."""
 NEAR_S = 1e-6
+UNHEARD_S = 2.5
+"""A hand-off begins of no request whose frontend was not heard for so long (HO20): it is silent after 1.5 s, and may
+have been heard again."""
 CASES = ("beside", "alone")
+CALM_KINDS = ORDERS | {"drain"}
+PATH_KINDS = {"cut", "cut_one_way", "reset_links", "slow"}
 _STOP, _BEGIN, _HAND_OVER, _COMMIT = (
     HandoffDesk.stop,
     HandoffDesk.begin,
@@ -72,6 +80,32 @@ def _request(rng: random.Random, name: str, num_drafts: int) -> RingRequest:
     return RingRequest(name, prompt, num_tokens, seed=rng.randrange(1000))
 
 
+def draw_forms(name: str, first_s: float) -> Plot:
+    """A worker drains, and others cannot prepare a third of the forms of what they take over. `first_s`: nothing begins
+    earlier."""
+    rng = random.Random(name)
+    setup = RingSetup(
+        num_workers=rng.choice((2, 3)),
+        num_blocks=2000,
+        num_slots=24,
+        max_model_len=600,
+        vocab_size=1000,
+        max_draft_tokens=rng.choice((0, 0, 2)),
+        step_s=(0.1, 0.3),
+        move_s=rng.choice((0.0, 0.02)),
+        grammar_failures=0.3,
+        scheduler={"max_num_seqs": 24, "max_num_batched_tokens": 400},
+    )
+    planned = []
+    for number in range(rng.randint(4, 8)):
+        request = _request(rng, f"q{number}", setup.max_draft_tokens)
+        if rng.random() < 0.7:
+            request = replace(request, rule=Rule(rng.choice((2, 3)), rng.randint(100, 200), 0))
+        planned.append(Planned(first_s + rng.uniform(0.0, 0.5), 0, request))
+    drains = Fault(first_s + rng.uniform(1.5, 2.5), "drain", ("w0",), 8.0)
+    return Plot(name, setup, tuple(planned), (drains,), check_every=149, warm_up_s=first_s)
+
+
 @dataclass
 class _Pause:
     until: float
@@ -110,12 +144,25 @@ def stop_watched(desk: Any, handoff: Any, reason: str, now: float, **named: Any)
     """As `HandoffDesk.stop`, and notes failures of pairs."""
     if not handoff.is_over and reason in ("target", "late"):
         _watch_of(desk).failed(_pair(handoff), now)
+        plot = current_process().node.ring.plot
+        if reason == "target" and not any(map(_is_between, plot.faults)):
+            why = named.get("why", "")
+            note(f"{_pair(handoff)} is left out, and nothing is between the two: {why} (HO21)")
     _STOP(desk, handoff, reason, now, **named)
 
 
+def _is_between(fault: Fault) -> bool:
+    """It may keep one worker from reading from another."""
+    is_elsewhere = fault.kind in PATH_KINDS and any(target[0] != "w" for target in fault.targets)
+    return not is_elsewhere and fault.kind not in CALM_KINDS
+
+
 def begin_watched(desk: Any, request: Any, source: Any, target: Any, now: float) -> Any:
-    """As `HandoffDesk.begin`, and looks whether it may."""
+    """As `HandoffDesk.begin`, and looks whether it may: where one path alone is silent, by the frontend, too."""
     _watch_of(desk).begins((source.process, target.process), now)
+    plot, name = current_process().node.ring.plot, request.key.frontend_instance
+    if plot.most_gap_s and not desk._frontends.is_present(name, now, UNHEARD_S):
+        note(f"{request.key} is to move, and its frontend is silent (HO20)")
     return _BEGIN(desk, request, source, target, now)
 
 

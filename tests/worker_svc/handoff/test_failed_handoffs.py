@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from signalbox.protocol.enums import ReadFault
 from signalbox.protocol.parts.handoff import ExportOrder, HandoffOrders
 from signalbox.protocol.parts.import_start import ImportStart
 from signalbox.protocol.parts.names import WorkerName
@@ -21,6 +22,7 @@ from worker_svc.core.step import SlotStart
 from worker_svc.links.delta import build_snapshot
 from worker_svc.runner.sim.model import SimRunner, continuation
 from worker_svc.steps.items import LinkClosed, LinkMark
+from worker_svc.transfer.control import source
 from worker_svc.transfer.control.gate import Gate
 from worker_svc.transfer.control.news import ExportOver, ImportGranted, News
 from worker_svc.transfer.errors import TransferError
@@ -149,7 +151,7 @@ def test_a_slot_that_is_kept_runs_on_and_can_be_handed_over_again() -> None:
         await b.until("import_ready")
         a.step(HandoffOrders(kept_slots=[0]))
         ended = await b.until("import_ended")
-        assert ended.transfer == 1 and ended.HasField("error")
+        assert ended.transfer == 1 and ended.HasField("error") and ended.fault == ReadFault.WITHDRAWN
         b.step(finished_slots=[1])
         coming(a, b, 2)
         await imported(a, b)
@@ -170,7 +172,22 @@ def test_nobody_else_reads_a_request(key: bytes, name: str) -> None:
         b.give(1, BLOCKS)
         target = WorkerName(name, b.name.instance)
         a.step(HandoffOrders(exports=[ExportOrder(0, 1, target, key)]))
-        assert "another" in (await b.until("import_ended")).error.message
+        ended = await b.until("import_ended")
+        assert "another" in ended.error.message and ended.fault == ReadFault.PAIR
+
+    run(test)
+
+
+def test_a_tail_that_is_too_large_says_that_the_request_is_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HO21: other requests go from this source to this target."""
+    monkeypatch.setattr(source, "MOST_TAIL_BYTES", 10)
+
+    async def test(a: End, b: End) -> None:
+        begun(a, b)
+        await b.until("import_ready")
+        a.step(HandoffOrders(frozen_slots=[0]))
+        ended = await b.until("import_ended")
+        assert "is unread" in ended.error.message and ended.fault == ReadFault.REQUEST
 
     run(test)
 
@@ -198,7 +215,8 @@ def test_a_source_that_is_gone_ends_the_hand_off() -> None:
         begun(a, b)
         await b.until("import_ready")
         await a._server.stop(0)
-        assert (await b.until("import_ended")).error.message
+        ended = await b.until("import_ended")
+        assert ended.error.message and ended.fault == ReadFault.PAIR
         b.step(finished_slots=[1])
         assert b.core.held_slots() == []
 
@@ -280,7 +298,8 @@ def test_the_end_of_a_request_is_reported_before_its_target_hears_of_it() -> Non
         while a.core.table.status[0] != SlotStatus.ENDED:
             a.step()
         assert was_reported == [True]
-        assert "ended" in (await b.until("import_ended")).error.message
+        ended = await b.until("import_ended")
+        assert "ended" in ended.error.message and ended.fault == ReadFault.WITHDRAWN
 
     run(test)
 

@@ -12,6 +12,7 @@ import pytest
 
 from signalbox.links import rpc
 from signalbox.protocol.block_groups import SPINE
+from signalbox.protocol.enums import ReadFault
 from signalbox.protocol.parts.names import WorkerName
 from signalbox.protocol.parts.pulls import ExportOrder, GroupBlock, PullOrder, PullOrders
 from signalbox.v1 import transfer_pb2, transfer_pb2_grpc
@@ -75,9 +76,10 @@ def pull(
     return order
 
 
-async def failure(b: End) -> str:
+async def failure(b: End, fault: ReadFault | None = None) -> str:
+    """Why a pull has failed; `fault`: what is said of further ones, if that matters."""
     ended = await b.until("block_pull_ended")
-    assert ended.HasField("error")
+    assert ended.HasField("error") and (fault is None or ended.fault == fault)
     return str(ended.error.message)
 
 
@@ -144,7 +146,7 @@ def test_what_is_read_behind_an_end_does_not_count(channel: str | None) -> None:
 
         mover.fetch = mover.write = end_first  # type: ignore[method-assign]
         pull(a, b)
-        assert "it is over" in await failure(b)
+        assert "it is over" in await failure(b, ReadFault.WITHDRAWN)
         assert reads, "nothing was read"
 
     run(test, channel=channel)
@@ -185,7 +187,7 @@ def test_a_pull_that_takes_too_long_is_given_up() -> None:
 
     async def test(a: End, b: End) -> None:
         pull(a, b, most_s=0.1)
-        assert "longer than computing" in await failure(b)
+        assert "longer than computing" in await failure(b, ReadFault.PAIR)
 
     run(test)
 

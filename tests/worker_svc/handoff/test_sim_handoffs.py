@@ -12,7 +12,7 @@ import pytest
 
 from signalbox.grammar.form import Form, FormError
 from signalbox.protocol.block_groups import BlockGroup
-from signalbox.protocol.enums import BlockGroupKind
+from signalbox.protocol.enums import BlockGroupKind, ReadFault
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from signalbox.protocol.parts.handoff import HandoffOrders
 from signalbox.v1 import generation_pb2
@@ -226,7 +226,7 @@ def test_a_form_that_the_target_cannot_compile_ends_the_hand_off_alone() -> None
         b.give(1, BLOCKS)
         a.export(0, 1, b)
         ended = await b.until("import_ended")
-        assert "is bad" in ended.error.message
+        assert "is bad" in ended.error.message and ended.fault == ReadFault.REQUEST
         a.step(HandoffOrders(kept_slots=[0]))
         b.step(finished_slots=[1])
         assert b.core.held_slots() == []

@@ -12,6 +12,7 @@ import grpc
 from signalbox.links import versions
 from signalbox.links.heartbeat import HEARTBEAT_S
 from signalbox.links.readable import EOF, read_message
+from signalbox.protocol.enums import ReadFault
 from signalbox.protocol.parts.names import WorkerName
 from signalbox.v1 import shared_pb2, transfer_pb2
 from worker_svc.transfer.channels.reader import BlockReader
@@ -128,7 +129,8 @@ def part_of(response: Any, kind: str) -> transfer_pb2.PullResponse:
         raise TransferError("the stream ended")
     assert isinstance(response, transfer_pb2.PullResponse)
     if response.WhichOneof("part") == "error":
-        raise TransferError(response.error.message[:200] or "its source gives it up")
+        fault = ReadFault(response.fault) or ReadFault.PAIR
+        raise TransferError(response.error.message[:200] or "its source gives it up", fault)
     if response.WhichOneof("part") != kind:
         raise TransferError(f"something else than its {kind} comes")
     return response

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
+from signalbox.protocol.enums import ReadFault
 from signalbox.protocol.parts.names import WorkerName
 from signalbox.v1 import transfer_pb2
 from worker_svc.core.handoff.exports import Export, Stretch, Tail
@@ -86,7 +87,7 @@ class FeedStream:
             feed.changed.clear()
             self._take()
             if feed.over:
-                raise TransferError(feed.over)
+                raise TransferError(feed.over, ReadFault.WITHDRAWN)
             if not self._blocks_by or self._num_sent - self._num_read >= MOST_UNREAD:
                 await feed.changed.wait()
             elif self._rest or not has_said:
@@ -113,7 +114,7 @@ class FeedStream:
             feed.changed.clear()
             await feed.changed.wait()
         if feed.over:
-            raise TransferError(feed.over)
+            raise TransferError(feed.over, ReadFault.WITHDRAWN)
         with feed.gate.passing():
             pass
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from signalbox.protocol.enums import ReadFault
 from worker_svc.transfer.errors import TransferError
 
 
@@ -27,7 +28,7 @@ class Gate:
         still the slot's. TransferError if it is closed."""
         with self._lock:
             if self._is_closed:
-                raise TransferError("the hand-off is over")
+                raise TransferError("the hand-off is over", ReadFault.WITHDRAWN)
             yield self._firsts
 
     def leave_behind(self, firsts: list[int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from signalbox.protocol.enums import ReadFault
 from signalbox.protocol.parts.pulls import ExportOrder, PullOrder
 from signalbox.v1 import transfer_pb2
 from worker_svc.core.handoff.exports import Export, Stretch
@@ -158,6 +159,7 @@ class ImportFailed:
 
     found: Import
     message: str
+    fault: ReadFault
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,7 @@ class PullFailed:
 
     order: PullOrder
     message: str
+    fault: ReadFault
 
 
 RequestArrival = HeadArrived | CaughtUp | TailArrived | ImportFailed | ImportPrepared

@@ -14,6 +14,7 @@ from signalbox.links import rpc
 from signalbox.links.rpc_errors import error_of
 from signalbox.links.tls.roles import Role
 from signalbox.protocol.arrays import unpack_blocks
+from signalbox.protocol.enums import ReadFault
 from signalbox.protocol.parts.names import WorkerName
 from signalbox.protocol.parts.pulls import PullOrder
 from signalbox.v1 import transfer_pb2, transfer_pb2_grpc
@@ -73,7 +74,9 @@ class PullTarget:
             self._fail(order, error_of(error, order.address, NO_PATH).message)
         except asyncio.InvalidStateError:
             self._fail(order, "the stream ended")
-        except (TransferError, SignalboxError, ConnectionError) as error:
+        except TransferError as error:
+            self._fail(order, str(error), error.fault)
+        except (SignalboxError, ConnectionError) as error:
             self._fail(order, str(error))
         except Exception as error:  # whatever it is: the scheduler has to know
             logger.exception("blocks could not be read from worker %s", order.source.worker_id)
@@ -81,9 +84,9 @@ class PullTarget:
         else:
             self._post(PullRead(order, time.monotonic() - started, self._block_ns(begun, took[0])))
 
-    def _fail(self, order: PullOrder, reason: str) -> None:
+    def _fail(self, order: PullOrder, reason: str, fault: ReadFault = ReadFault.PAIR) -> None:
         source = order.source.worker_id
-        self._post(PullFailed(order, f"not all blocks came from worker {source}: {reason}"))
+        self._post(PullFailed(order, f"not all blocks came from worker {source}: {reason}", fault))
 
     def _block_ns(self, begun: PullBegun, seconds: float) -> list[float]:
         """What a block of each group took, by its bytes."""

@@ -18,6 +18,7 @@ from signalbox.errors import (
     UnavailableError,
 )
 from signalbox.links.versions import check_versions
+from signalbox.protocol.enums import ReadFault
 from signalbox.protocol.parts.names import WorkerName
 from signalbox.v1 import generation_pb2, shared_pb2, transfer_pb2, worker_pb2
 from worker_svc.core.handoff.exports import Export, Stretch, Tail
@@ -132,7 +133,7 @@ class TransferSource:
                 async for part in parts:
                     yield part
         except TransferError as error:
-            yield _error(str(error))
+            yield _error(str(error), error.fault)
 
     async def _pull(
         self,
@@ -180,11 +181,11 @@ class TransferSource:
                 yield part
             tail = self._tail(export, stream.num_state_bytes)
             if feed.over:
-                raise TransferError(feed.over)
+                raise TransferError(feed.over, ReadFault.WITHDRAWN)
             feed.has_tail = True
             yield transfer_pb2.PullResponse(tail=tail)
         except TransferError as error:
-            yield _error(feed.over or str(error))
+            yield _error(feed.over, ReadFault.WITHDRAWN) if feed.over else _error(str(error), error.fault)
 
     async def _find(self, hello: transfer_pb2.PullHello) -> Feed:
         """The export that a target asks for. The key is compared in a time that does not tell how much was right."""
@@ -237,7 +238,7 @@ class TransferSource:
         message = build_tail(tail, len(export.token_ids), self._unread(ref.frontend_instance, ref.attempt))
         message.num_state_bytes = num_state_bytes
         if message.ByteSize() > MOST_TAIL_BYTES:
-            raise TransferError("too much of its output is unread")
+            raise TransferError("too much of its output is unread", ReadFault.REQUEST)
         return message
 
 
@@ -254,5 +255,6 @@ def build_tail(tail: Tail, num_known: int, unread: list[worker_pb2.OutputBatch])
     )
 
 
-def _error(message: str) -> transfer_pb2.PullResponse:
-    return transfer_pb2.PullResponse(error=generation_pb2.Error(code="UnavailableError", message=message))
+def _error(message: str, fault: ReadFault) -> transfer_pb2.PullResponse:
+    error = generation_pb2.Error(code="UnavailableError", message=message)
+    return transfer_pb2.PullResponse(error=error, fault=fault)  # type: ignore[arg-type]

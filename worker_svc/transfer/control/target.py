@@ -15,6 +15,7 @@ from signalbox.links.readable import EOF
 from signalbox.links.rpc_errors import error_of
 from signalbox.links.tls.roles import Role
 from signalbox.protocol.arrays import unpack_blocks
+from signalbox.protocol.enums import ReadFault
 from signalbox.protocol.parts.names import WorkerName
 from signalbox.v1 import transfer_pb2, transfer_pb2_grpc
 from worker_svc.core.handoff.imports import Import
@@ -99,7 +100,9 @@ class TransferTarget:
                 await dialogue.run(self._read(reading, dialogue))
         except grpc.aio.AioRpcError as error:
             self._fail(reading, error_of(error, request.address, NO_PATH).message)
-        except (TransferError, SignalboxError, ConnectionError) as error:
+        except TransferError as error:
+            self._fail(reading, str(error), error.fault)
+        except (SignalboxError, ConnectionError) as error:
             self._fail(reading, str(error))
         except Exception as error:  # whatever it is: the scheduler has to know
             logger.exception("a request could not be read from worker %s", request.source.worker_id)
@@ -109,9 +112,10 @@ class TransferTarget:
             if reading.channel is not None:
                 reading.channel.close()
 
-    def _fail(self, reading: _Reading, reason: str) -> None:
+    def _fail(self, reading: _Reading, reason: str, fault: ReadFault = ReadFault.PAIR) -> None:
         source = reading.found.request.source.worker_id
-        self._post(ImportFailed(reading.found, f"not all of it came from worker {source}: {reason}"))
+        message = f"not all of it came from worker {source}: {reason}"
+        self._post(ImportFailed(reading.found, message, fault))
 
     async def _read(self, reading: _Reading, dialogue: Dialogue) -> None:
         """From hello to tail. Raises TransferError, and AioRpcError where the stream breaks."""

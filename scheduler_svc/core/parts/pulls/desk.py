@@ -34,6 +34,7 @@ from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
+from signalbox.protocol.enums import ReadFault
 
 Pull = PullOf[Worker]
 KEY_BYTES = 16
@@ -182,18 +183,22 @@ class PullDesk:
         duration_us: float,
         block_us: Sequence[float],
         now: float,
+        fault: ReadFault = ReadFault.PAIR,
     ) -> None:
         """A target says that the pull of a step has ended, how long it took, and what of it a block of each group did;
-        `failure`: why nothing of it counts; empty: all of it is there. News of others are of an older link."""
+        `failure`: why nothing of it counts; empty: all of it is there; `fault`: of a failure. News of others are of an
+        older link."""
         fence = worker.fences.get(-step_id)
         pull: Pull | None = fence.pull if fence is not None else None
         if fence is None or pull is None:
             return
+        # A source whose link ends withdraws its exports (PB5), perhaps before or after we notice.
+        is_withdrawn = fault is ReadFault.WITHDRAWN or pull.number not in must_pull(pull.source).shown
         self._close(pull, failure)
         worker.changed[worker.info.worker_id] = None
-        if failure:
+        if failure and not is_withdrawn:
             self.pairs.failed(_pair_of(pull), failure, now)
-        else:
+        if not failure:
             self.pairs.succeeded(_pair_of(pull))
             of_blocks = sum(each * len(blocks) for each, blocks in zip(block_us, pull.written, strict=False))
             must_pull(worker).pace.pulled(pull.source.info.worker_id, duration_us - of_blocks, block_us, now)
