@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scheduler_svc.core.parts.disk.loads import end_loads
 from scheduler_svc.core.parts.disk.news import DiskNews, GroupNews
-from scheduler_svc.core.parts.disk.part import disk_of, disk_part
+from scheduler_svc.core.parts.disk.part import disk_of, take_disk_news
 from scheduler_svc.core.parts.disk.stores import DiskOrders, end_stores
 from scheduler_svc.core.state.blocks.copy_group import NamedBlock
 from scheduler_svc.core.state.steps.fence import Fence
@@ -42,7 +42,7 @@ def take_disk_event(worker: Worker, event: from_worker_pb2.WorkerEvent) -> None:
     """Takes what a worker says of its disk tier. DivergenceError when it cannot be read."""
     try:
         if event.HasField("disk_news"):
-            disk_part(worker).take_news(parse_disk_news(event.disk_news))
+            take_disk_news(worker, parse_disk_news(event.disk_news))
             return
         lost = columns.unpack(event.disk_loads_ended.lost, columns.U32)
         index = disk_of(worker)

@@ -1,4 +1,4 @@
-"""Numbers that supersede each other (I11): the higher one counts, and a lower one changes nothing."""
+"""Numbers that supersede each other (I11): of ordered ones the highest counts, of exact ones the expected one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from worker_svc.core.step import StepDelta
 from worker_svc.core.worker_core import WorkerCore
 
 
-def test_an_attempt_supersedes_those_before_it() -> None:
-    """I11, I1: of two attempts the scheduler has the newer one, and what names the older one ends nothing."""
+def test_orders_for_another_attempt_end_nothing() -> None:
+    """I11, I1: the scheduler has the one that was submitted last."""
     scheduler: Scheduler = make_scheduler()
     first, second = make_request("r", 5), make_request("r", 5, attempt=2)
     scheduler.submit(first, 0.0)

@@ -156,11 +156,10 @@ def named_by_the_next_boundary(patch: Patch) -> None:
     """CK1: a state is found by the name of a longer prefix, and the worker does not look."""
     publish = report._publish_checkpoints
 
-    def further(worker: Worker, record: StepRecord, told: StepReport) -> None:
-        assert worker.checkpoints is not None
-        boundary = worker.checkpoints.group.boundary
+    def further(worker: Worker, checkpoints: Checkpoints, record: StepRecord, told: StepReport) -> None:
+        boundary = checkpoints.group.boundary
         told.checkpoint_positions = [each and each + boundary for each in told.checkpoint_positions]
-        publish(worker, record, told)
+        publish(worker, checkpoints, record, told)
 
     patch.setattr(report, "_publish_checkpoints", further)
     patch.setattr(kept.KeptState, "__ne__", lambda *_: False)

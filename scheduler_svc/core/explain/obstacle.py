@@ -20,7 +20,6 @@ from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step import gates
 from scheduler_svc.core.step.capacity import StepCapacity
-from scheduler_svc.core.step.fetches import find_fetch
 from scheduler_svc.core.step.prefix_sharing import find_leader, num_known
 from signalbox.protocol.block_groups import SPINE
 
@@ -165,10 +164,8 @@ def _of_copies(dry: DryStep, request: Request) -> str:
 
 
 def _of_fetch(dry: DryStep, request: Request) -> str:
-    found = find_fetch(dry.worker, request, dry.prefix, dry.new_blocks, dry.now)
-    assert found is not None
-    source, plan = found
-    return source.explain(plan)
+    assert dry.fetch is not None
+    return dry.fetch.source.explain(dry.fetch.plan)
 
 
 def _of_place(dry: DryStep, request: Request) -> str:

@@ -93,8 +93,6 @@ def build_solo_step(
     step = StepDecision(worker.next_step_id)
     budget, table = worker.limits.max_num_batched_tokens, worker.table
     table.begin_turn(step.step_id)
-    if worker.checkpoints is not None:
-        worker.checkpoints.begin_step()
     # Whoever takes a place from a row takes this step's advance off its bound.
     table.bound += table.advance
     admission = _SoloAdmission(worker, config, step, budget, offers, is_short=bool(table.held), now=now)
@@ -105,6 +103,7 @@ def build_solo_step(
         step.finished_slots = table.name_released()
         if worker.checkpoints is not None:
             step.checkpoints += worker.checkpoints.name_leaving()
+            worker.checkpoints.end_step()
             worker.save_evicted(step)
         starts = [*step.resumed, *step.started]
         chunks = [*step.chunks, *(start.chunk for start in starts)]

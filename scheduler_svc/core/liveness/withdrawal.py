@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_svc.core.cluster.register import Register
-from scheduler_svc.core.parts.disk.part import disk_of, disk_part
+from scheduler_svc.core.parts.disk.part import disk_of, drop_on_disk
 from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE, BlockPool, Blocks, Hashes
 from scheduler_svc.core.state.groups.checkpoints import Checkpoints
@@ -75,7 +75,7 @@ def _drop_on_disk(worker: Worker, slots: Iterable[int], also: Iterable[bytes]) -
     for slot in slots:
         names.update(table.hashes(slot, 0, int(table.num_hashes[slot])).tolist())
     if names:
-        disk_part(worker).drop(sorted(names))
+        drop_on_disk(worker, sorted(names))
 
 
 def _forget_all(worker: Worker, seeds: Iterable[tuple[int, int]], names: set[bytes]) -> list[int]:

@@ -15,23 +15,24 @@ PartT = TypeVar("PartT", bound="Part")
 
 
 class Phase(Enum):
-    """Phases of making a step, in order (K3). In each, the core acts and then the parts, but for PREEMPT: there the
-    parts act first."""
+    """Phases of making a step, in order (K3, PT3). Parts act at one place of each."""
 
     FINISH = "finish"
-    """Slots that have ended are named; slots that were paused or frozen go on."""
+    """Slots that have ended are named, and slots that were paused for a suspect's step go on; then parts act: frozen
+    slots go on. Then slots whose final chunk was sent become decode rows."""
     PREEMPT = "preempt"
-    """Rows change their lane; rows that the worker refused are preempted."""
+    """Parts act: rows change their lane. Then rows that the worker refused are preempted."""
     COPY = "copy"
-    """Slots are frozen for another worker, or taken over from one."""
+    """Parts act: slots are frozen for another worker, or taken over from one. Then pauses and limits of drafts take
+    effect."""
     GRANT = "grant"
-    """Rows get the blocks that they need next."""
+    """Rows get the blocks that they need next. No part acts."""
     START = "start"
-    """Prompts go on; slots resume and start."""
+    """Prompts go on; slots resume and start. No part acts, but sources are asked (PT4)."""
     ORDER = "order"
-    """Orders are written beside the rows: states to keep, blocks to save, stores, reads by others."""
+    """Parts act: orders beside the rows, as states to keep, blocks to save, stores, reads by others."""
     RECORD = "record"
-    """The step is recorded as in flight, unless it is empty."""
+    """The step is recorded as in flight, unless it is empty. No part acts."""
 
 
 class Resource(Enum):
@@ -67,9 +68,9 @@ class Part:
     acts: ClassVar[Mapping[Phase, Claim]] = MappingProxyType({})
     """Phases in which `act` is called, and what it uses there; its own state apart."""
     rank: ClassVar[int]
-    """Order among the parts that act in one phase, lowest first."""
+    """Order among the parts that act in one phase, and among sources: lowest first."""
     is_idle: bool = False
-    """Nothing is under way: the part has no orders, and steps do not ask it (PT1)."""
+    """The part has nothing to order: `act` and `has_work` are not called (PT1). The other hooks are."""
 
     @property
     def has_orders(self) -> bool:
@@ -112,13 +113,17 @@ class Source(Part):
     """A part that can bring cached blocks to a request that is about to start: from the host tier, a disk or another
     worker."""
 
-    excludes: ClassVar[frozenset[str]] = frozenset()
-    """Names of sources that a step which begins a fetch from this one must not have begun a fetch from."""
+    shares_step: ClassVar[bool] = False
+    """A step may begin several fetches of this source. Fetches of two sources never begin in one step."""
 
     def find(self, request: Any, prefix: Any, needs: list[int], now: float) -> Any | None:
         """What this source brings before `request` starts, instead of a start with `prefix` now; None: nothing.
         `needs`: new blocks of each group that it would start with now."""
         raise NotImplementedError
+
+    def may_fetch(self, step: StepDecision) -> bool:
+        """`step` has begun no fetch that excludes another one of this source."""
+        return step.fetch is None or (self.shares_step and step.fetch.source == self.name)
 
     def fetch(self, request: Any, plan: Any, needs: list[int], step: StepDecision, now: float) -> None:
         """Orders with `step` what `find` returned. `request` waits for that once: after the fetch has ended, or failed,
@@ -128,6 +133,14 @@ class Source(Part):
     def explain(self, plan: Any) -> str:
         """A sentence for operators: what is to come first."""
         raise NotImplementedError
+
+
+ASKED = frozenset({Phase.FINISH, Phase.PREEMPT, Phase.COPY, Phase.ORDER})
+"""Phases in which parts act."""
+
+
+def _may_order(kind: type[Part]) -> bool:
+    return kind.has_orders is not Part.has_orders or kind.has_work is not Part.has_work
 
 
 class Parts:
@@ -147,6 +160,7 @@ class Parts:
 
     def add(self, part: Part) -> None:
         """The worker has `part` from now on, instead of one of the same kind."""
+        assert ASKED.issuperset(part.acts), f"{part.name} acts in a phase in which no part is asked"
         self._by_kind[type(part)] = part
         self.all = tuple(sorted(self._by_kind.values(), key=lambda each: each.rank))
         self.sources = tuple(each for each in self.all if isinstance(each, Source))
@@ -154,7 +168,7 @@ class Parts:
             tuple(each for each in self.all if phase in each.acts)
             for phase in (Phase.FINISH, Phase.PREEMPT, Phase.COPY, Phase.ORDER)
         )
-        self.ordering = tuple(each for each in self.all if type(each).has_orders is not Part.has_orders)
+        self.ordering = tuple(each for each in self.all if _may_order(type(each)))
         self.completing = tuple(each for each in self.all if type(each).completed is not Part.completed)
         self.computing = tuple(each for each in self.all if type(each).computed is not Part.computed)
 

@@ -16,6 +16,7 @@ from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.state.slots.slot_state import DISPLACED, SlotState
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.displacement import excessive_row
+from scheduler_svc.core.step.fetches import Fetch
 from scheduler_svc.core.step.prefix_sharing import find_prefix, num_known
 from scheduler_svc.core.step.turn_share import turn_share
 from signalbox.protocol.block_groups import SPINE
@@ -74,6 +75,8 @@ class StepCapacity:
         self.prefix, self.num_blocks, self.headroom = NO_PREFIX, 0, 0
         """What is cached of the request that was looked up last, new blocks that it needs, and blocks that have to be
         left over for those that run."""
+        self.fetch: Fetch | None = None
+        """What is to bring blocks to that request before it starts, once its sources were asked."""
         self.window_needs: list[int] = []
         """New blocks that it needs at once of each group but the spine."""
         self.needs: list[BlockNeed] = []
@@ -166,7 +169,7 @@ class StepCapacity:
 
     def look_up(self, request: Request) -> None:
         """What `request` needs to start, or to go on."""
-        worker, slot = self.worker, request.slot
+        worker, slot, self.fetch = self.worker, request.slot, None
         if slot is not None and worker.table.paused[slot] & DISPLACED:
             advance = self.advance_of(request)
             bound = int(worker.table.bound[slot]) + advance

@@ -3,7 +3,7 @@ worker's cache (PB2), the host tier (X4)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from scheduler_svc.core.state.groups.prefix import Prefix
 from scheduler_svc.core.state.part import Source
@@ -12,25 +12,27 @@ from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
 
 
+class Fetch(NamedTuple):
+    """A source and its plan for one request."""
+
+    source: Source
+    plan: Any
+
+
 def find_fetch(
     worker: Worker, request: Request, prefix: Prefix, needs: list[int], now: float
-) -> tuple[Source, Any] | None:
-    """The source that is to bring blocks to `request`, which would start with `prefix`, and its plan; None: no source
-    has any. `needs`: see `Source.find`."""
+) -> Fetch | None:
+    """What is to bring blocks to `request`, which would start with `prefix`; None: no source has any. `needs`: see
+    `Source.find`."""
     for source in worker.parts.sources:
         plan = source.find(request, prefix, needs, now)
         if plan is not None:
-            return source, plan
+            return Fetch(source, plan)
     return None
 
 
-def begin_fetch(
-    worker: Worker, request: Request, prefix: Prefix, needs: list[int], step: StepDecision, now: float
-) -> None:
-    """Orders with `step` what `find_fetch` finds. If the step has begun a fetch beside which this one must not be,
-    `request` is looked at again with the next step."""
-    found = find_fetch(worker, request, prefix, needs, now)
-    if found is not None:
-        source, plan = found
-        if step.fetch is None or step.fetch.source not in source.excludes:
-            source.fetch(request, plan, needs, step, now)
+def begin_fetch(fetch: Fetch, request: Request, needs: list[int], step: StepDecision, now: float) -> None:
+    """Orders `fetch` with `step`. If the step has begun another one that excludes it, `request` is looked at again with
+    the next step."""
+    if fetch.source.may_fetch(step):
+        fetch.source.fetch(request, fetch.plan, needs, step, now)

@@ -125,11 +125,13 @@ def _lacks_blocks(capacity: StepCapacity, request: Request) -> bool:
 
 
 def _wants_fetch(capacity: StepCapacity, request: Request) -> bool:
-    """A source of the worker brings blocks to it before it starts. It waits for each source once per start."""
+    """A source of the worker brings blocks to it before it starts. It waits once per start for a disk or another
+    worker, and may wait for copies of the host tier after that."""
     worker = capacity.worker
     if not worker.parts.sources:
         return False
-    return find_fetch(worker, request, capacity.prefix, capacity.new_blocks, capacity.now) is not None
+    capacity.fetch = find_fetch(worker, request, capacity.prefix, capacity.new_blocks, capacity.now)
+    return capacity.fetch is not None
 
 
 SLOT = Gate(_lacks_slot)

@@ -320,7 +320,8 @@ class PrefillAdmission(StepCapacity):
         if not self._make_room(request):
             return BLOCKS
         if FETCH.is_closed(self, request):
-            begin_fetch(worker, request, self.prefix, self.new_blocks, step, self.now)
+            if self.fetch is not None:
+                begin_fetch(self.fetch, request, self.new_blocks, step, self.now)
             return FETCH
         return None
 

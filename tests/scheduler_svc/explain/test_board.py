@@ -15,7 +15,7 @@ from scheduler_svc.admin.board_snapshot import block_map, make_snapshot
 from scheduler_svc.admin.board_times import WINDOW_S, ReportTimes, SampleRing
 from scheduler_svc.admin.servicer import AdminServicer, worker_status
 from scheduler_svc.core.parts.disk.news import DiskNews, GroupNews
-from scheduler_svc.core.parts.disk.part import disk_part
+from scheduler_svc.core.parts.disk.part import take_disk_news
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE, BlockPool
 from scheduler_svc.core.state.config import SchedulerConfig
@@ -220,7 +220,7 @@ def test_the_disk_tier_is_told() -> None:
     worker = core.workers[WORKER]
     assert snapshot(core).workers[0].disk is None and samples(core, METRIC_DISK_BLOCKS, "worker_id") == []
     news = DiskNews(begins=True, groups=[GroupNews(0, [b"a" * 16, b"b" * 16], [], 0.0)], is_off=True)
-    disk_part(worker).take_news(news)
+    take_disk_news(worker, news)
     worker.stats.num_disk_hit_tokens = 48
     assert snapshot(core).workers[0].disk == Disk(2, True, 48, 0, 0, 0)
     assert samples(core, METRIC_DISK_BLOCKS, "worker_id") == [("w", 2)]

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from scheduler_svc.core.cluster.term import Term
-from scheduler_svc.core.parts.disk.part import DiskPart, disk_of, disk_part
+from scheduler_svc.core.parts import make
+from scheduler_svc.core.parts.disk.news import DiskNews
+from scheduler_svc.core.parts.disk.part import (
+    DiskPart,
+    disk_of,
+    drop_on_disk,
+    take_disk_news,
+    take_over_drops,
+)
+from scheduler_svc.core.parts.disk.stores import DiskOrders
+from scheduler_svc.core.parts.fetch.longer_prefix import begin_fence
 from scheduler_svc.core.parts.pulls.part import PullsPart
 from scheduler_svc.core.recovery.snapshot import make_worker
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.part import Claim, Part, Phase, Source
-from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.state.worker_check import check_state
 from scheduler_svc.core.step.fetches import begin_fetch, find_fetch
-from scheduler_svc.links.delta import parse_offer
+from scheduler_svc.links.delta import WRITE_FETCH, WRITE_ORDERS, parse_offer
 from signalbox.protocol.block_groups import StateGroup
 from signalbox.v1 import from_worker_pb2, shared_pb2
 from tests.scheduler_svc.harness import WORKER, make_info, make_request, make_scheduler
 
+NAME = b"a" * 16
 STATES = StateGroup(8, 4, num_host_checkpoints=0)
 
 
@@ -61,8 +73,9 @@ class Noting(Part):
 class Shelf(Source):
     """A source that has something for everybody."""
 
-    def __init__(self, name: str, rank: int, excludes: frozenset[str]) -> None:
-        self.name, self.rank, self.excludes = name, rank, excludes  # type: ignore[misc]
+    def __init__(self, worker: Worker, name: str, rank: int, *, shares_step: bool = False) -> None:
+        self.worker = worker
+        self.name, self.rank, self.shares_step = name, rank, shares_step  # type: ignore[misc]
 
     def find(self, request: Any, prefix: Any, needs: list[int], now: float) -> str | None:
         """As `Source.find`."""
@@ -70,7 +83,7 @@ class Shelf(Source):
 
     def fetch(self, request: Any, plan: Any, needs: list[int], step: StepDecision, now: float) -> None:
         """As `Source.fetch`."""
-        step.fetch = Fence(-step.step_id, source=plan)
+        begin_fence(self.worker, step, plan)
         request.history.loaded_on = plan
 
 
@@ -92,10 +105,28 @@ def test_a_worker_has_the_parts_that_its_hello_names(names: list[str], fields: d
 
 def test_the_disk_tier_is_a_part_from_its_first_word_on() -> None:
     """PT1, DT3. Contents that are wrong are remembered for it; the index begins with its news."""
-    worker = make_scheduler().workers[WORKER]
+    scheduler = make_scheduler()
+    worker = scheduler.workers[WORKER]
     assert worker.parts.get(DiskPart) is None and disk_of(worker) is None
-    disk_part(worker).drop([b"a" * 16])
-    assert disk_of(worker) is None and not disk_part(worker).has_orders
+    drop_on_disk(worker, [NAME])
+    assert worker.parts.all == ()
+    take_disk_news(worker, DiskNews(begins=True))
+    assert worker.parts.has_orders
+    step = scheduler.schedule(WORKER, 0.0)
+    assert step is not None and step.order(DiskOrders).drops == [NAME]
+
+
+@pytest.mark.parametrize("has_told", [False, True])
+def test_contents_to_be_deleted_outlive_a_link(has_told: bool) -> None:
+    """DT6: whether the worker had told of its disk or not."""
+    worker, again = (make_scheduler().workers[WORKER] for _ in range(2))
+    if has_told:
+        take_disk_news(worker, DiskNews(begins=True))
+    drop_on_disk(worker, [NAME])
+    take_over_drops(again, worker)
+    take_disk_news(again, DiskNews(begins=True))
+    index = disk_of(again)
+    assert index is not None and index.take_drops() == ([NAME], False)
 
 
 def noting() -> tuple[Any, Noting]:
@@ -113,6 +144,45 @@ def test_phases_follow_each_other() -> None:
     assert part.asked == [Phase.FINISH, Phase.PREEMPT, Phase.COPY, Phase.ORDER]
 
 
+def test_a_part_that_is_idle_does_not_act() -> None:
+    """PT1."""
+    scheduler, part = noting()
+    part.is_idle = True
+    scheduler.submit(make_request("r", 5), 0.0)
+    assert scheduler.schedule(WORKER, 0.0) is not None and not part.asked
+
+
+def test_work_alone_makes_a_step() -> None:
+    """PT2: of a part that has orders only once it is asked."""
+
+    class Working(Noting):
+        """Has work, and says so only with its orders."""
+
+        @property
+        def has_orders(self) -> bool:
+            """As `Part.has_orders`."""
+            return False
+
+        def has_work(self) -> bool:
+            """As `Part.has_work`."""
+            return self.wants
+
+    scheduler, part = make_scheduler(), Working()
+    part.wants = True
+    scheduler.workers[WORKER].parts.add(part)
+    step = scheduler.schedule(WORKER, 0.0)
+    assert step is not None and step.ordered(Orders) is not None
+
+
+def test_every_kind_of_orders_and_fetches_has_a_writer() -> None:
+    """PT2: a step that could not be written would be in flight, and never sent."""
+    folder = Path(make.__file__).parent
+    text = "".join(path.read_text() for path in folder.rglob("*.py"))
+    assert {kind.__name__ for kind in WRITE_ORDERS} == set(re.findall(r"step\.order\((\w+)\)", text))
+    sources = {kind.name for kind in (DiskPart, PullsPart)}
+    assert WRITE_FETCH.keys() == sources
+
+
 def test_an_order_makes_a_step_that_has_nothing_else() -> None:
     """PT2: and a step without one is not sent."""
     scheduler, part = noting()
@@ -127,14 +197,18 @@ def test_an_order_makes_a_step_that_has_nothing_else() -> None:
     ("first", "second", "shares"),
     [("disk", "disk", True), ("disk", "pulls", False), ("pulls", "pulls", False), ("pulls", "disk", False)],
 )
-def test_a_step_begins_fetches_that_exclude_none_of_each_other(first: str, second: str, shares: bool) -> None:
-    """PT4: with what the two sources that there are exclude."""
-    excludes = {"disk": DiskPart.excludes, "pulls": PullsPart.excludes}
+def test_a_step_begins_fetches_of_one_source_and_of_a_pull_only_one(
+    first: str, second: str, shares: bool
+) -> None:
+    """PT4."""
+    shares_step = {"disk": DiskPart.shares_step, "pulls": PullsPart.shares_step}
     worker = make_scheduler().workers[WORKER]
     step, requests = StepDecision(1), [make_request(name, 9) for name in "ab"]
     for request, name in zip(requests, (first, second), strict=True):
-        worker.parts.add(Shelf(name, 40, excludes[name]))
-        begin_fetch(worker, request, None, [], step, 0.0)  # type: ignore[arg-type]
+        worker.parts.add(Shelf(worker, name, 40, shares_step=shares_step[name]))
+        fetch = find_fetch(worker, request, None, [], 0.0)  # type: ignore[arg-type]
+        assert fetch is not None
+        begin_fetch(fetch, request, [], step, 0.0)
     assert [request.history.loaded_on for request in requests] == [first, second if shares else ""]
 
 
@@ -147,10 +221,10 @@ def test_sources_are_asked_by_rank() -> None:
     class Second(Shelf):
         """Another kind."""
 
-    worker.parts.add(Second("second", 50, frozenset()))
-    worker.parts.add(Shelf("first", 40, frozenset()))
-    begin_fetch(worker, request, None, [], StepDecision(1), 0.0)  # type: ignore[arg-type]
-    assert request.history.loaded_on == "first"
+    worker.parts.add(Second(worker, "second", 50))
+    worker.parts.add(Shelf(worker, "first", 40))
+    fetch = find_fetch(worker, request, None, [], 0.0)  # type: ignore[arg-type]
+    assert fetch is not None and fetch.plan == "first"
 
 
 def test_blocks_that_a_part_holds_are_held_by_its_word_alone() -> None:

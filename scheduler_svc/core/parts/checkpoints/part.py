@@ -15,9 +15,7 @@ class CheckpointsPart(Part):
 
     name = "checkpoints"
     rank = 20
-    acts = MappingProxyType(
-        {Phase.FINISH: Claim(), Phase.ORDER: Claim(writes=frozenset({Resource.STATES, Resource.COPIES}))}
-    )
+    acts = MappingProxyType({Phase.ORDER: Claim(writes=frozenset({Resource.STATES, Resource.COPIES}))})
 
     def __init__(self, worker: Worker, checkpoints: Checkpoints) -> None:
         self._worker, self._checkpoints = worker, checkpoints
@@ -26,12 +24,9 @@ class CheckpointsPart(Part):
 
     def act(self, phase: Phase, step: StepDecision, now: float) -> None:
         """As `Part.act`."""
-        if phase is Phase.FINISH:
-            self._checkpoints.begin_step()
-            return
         step.checkpoints += self._checkpoints.name_leaving()
         self._worker.save_evicted(step)
-        self._checkpoints.begin_step()
+        self._checkpoints.end_step()
         self.is_idle = True
 
     def check_integrity(self) -> None:

@@ -22,34 +22,32 @@ class DiskPart(Source):
     name = DISK
     rank = 40
     acts = MappingProxyType({Phase.ORDER: Claim(writes=frozenset({Resource.POOL}))})
-    excludes = frozenset({"pulls"})
+    shares_step = True
 
     def __init__(self, worker: Worker) -> None:
+        """The part of a worker that has told of its disk for the first time."""
         self._worker = worker
-        self.index: DiskIndex | None = None
-        """None: the worker has told nothing of its disk."""
-        self.is_idle = True
-        self.early_drops: list[bytes] = []
-        """Contents to be deleted that were found before the worker told of its disk."""
+        self.index = DiskIndex(len(worker.tiers))
+        self.index.drops, worker.disk_drops = list(worker.disk_drops), {}
+        self.is_idle = not self.index.drops
 
     @property
     def has_orders(self) -> bool:
         """As `Part.has_orders`."""
-        return self.index is not None and self.index.has_orders
+        return self.index.has_orders
 
     def act(self, phase: Phase, step: StepDecision, now: float) -> None:
         """As `Part.act`."""
-        if self.index is not None and self.index.has_orders:
+        if self.index.has_orders:
             order_stores(self._worker, self.index, step)
             self.is_idle = not self.index.has_wishes
 
     def find(self, request: Request, prefix: Prefix, needs: list[int], now: float) -> Load | None:
         """As `Source.find`."""
-        return None if self.index is None else find_load(self._worker, self.index, request, prefix)
+        return find_load(self._worker, self.index, request, prefix)
 
     def fetch(self, request: Request, plan: Load, needs: list[int], step: StepDecision, now: float) -> None:
         """As `Source.fetch`."""
-        assert self.index is not None
         load_aside(self._worker, self.index, request, plan, needs, step)
 
     def explain(self, plan: Load) -> str:
@@ -59,44 +57,31 @@ class DiskPart(Source):
 
     def completed(self, slot: int) -> None:
         """As `Part.completed`: its blocks are to be stored."""
-        if self.index is not None:
-            wish_for(self._worker, self.index, slot)
-            self.is_idle = False
+        wish_for(self._worker, self.index, slot)
+        self.is_idle = False
 
     def cache_reset(self) -> None:
         """As `Part.cache_reset`."""
-        if self.index is not None:
-            self.index.clear()
-            self.is_idle = False
+        self.index.clear()
+        self.is_idle = False
 
     def pinned(self, group: int) -> list[Blocks]:
         """As `Part.pinned`: blocks that are being stored."""
-        return [] if self.index is None else self.index.pinned(group)
+        return self.index.pinned(group)
 
     def drop(self, names: list[bytes]) -> None:
         """Has contents deleted that are wrong."""
-        if self.index is not None:
-            self.index.drop(names)
-            self.is_idle = False
-        else:
-            self.early_drops += names
-
-    def take_news(self, news: DiskNews) -> None:
-        """Takes what the worker tells of its disk."""
-        if self.index is None:
-            self.index = DiskIndex(len(self._worker.tiers))
-            self.index.drops, self.early_drops = self.early_drops, []
-            self.is_idle = not self.index.drops
-        take_news(self.index, news)
+        self.index.drop(names)
+        self.is_idle = False
 
 
-def disk_part(worker: Worker) -> DiskPart:
-    """The disk part of the worker, which gets one if it has none."""
+def take_disk_news(worker: Worker, news: DiskNews) -> None:
+    """Takes what the worker tells of its disk. With its first news it gets the part."""
     part = worker.parts.get(DiskPart)
     if part is None:
         part = DiskPart(worker)
         worker.parts.add(part)
-    return part
+    take_news(part.index, news)
 
 
 def disk_of(worker: Worker) -> DiskIndex | None:
@@ -105,10 +90,16 @@ def disk_of(worker: Worker) -> DiskIndex | None:
     return None if part is None else part.index
 
 
+def drop_on_disk(worker: Worker, names: list[bytes]) -> None:
+    """Has contents deleted that are wrong, with the first news of the worker's disk if it has told of none yet."""
+    part = worker.parts.get(DiskPart)
+    if part is not None:
+        part.drop(names)
+    else:
+        worker.disk_drops.update(dict.fromkeys(names))
+
+
 def take_over_drops(worker: Worker, old: Worker) -> None:
     """Contents that `old`, the same process before it said hello again, was to delete and may not have been told of."""
-    before = old.parts.get(DiskPart)
-    if before is not None:
-        drops = before.early_drops if before.index is None else before.index.drops
-        if drops:
-            disk_part(worker).drop(drops)
+    index = disk_of(old)
+    drop_on_disk(worker, list(old.disk_drops) if index is None else index.drops)

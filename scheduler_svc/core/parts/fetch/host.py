@@ -37,6 +37,10 @@ class HostSource(Source):
         num_copies = count_copies(self._worker, prefix, needs)
         return HostCopies(prefix, num_copies) if num_copies >= self._least else None
 
+    def may_fetch(self, step: StepDecision) -> bool:
+        """As `Source.may_fetch`: its copies have a fence of their own (`StepDecision.fence`)."""
+        return True
+
     def fetch(
         self, request: Request, plan: HostCopies, needs: list[int], step: StepDecision, now: float
     ) -> None:

@@ -97,6 +97,7 @@ def has_room(worker: Worker, request: Request, groups: Sequence[GroupLack]) -> b
 def begin_fence(worker: Worker, step: StepDecision, source: str) -> Fence:
     """The fence of what `step` brings from another place, beside the steps; `source`: name of the part that brings
     it."""
+    assert step.fetch is None or step.fetch.source == source, "two sources fetch with one step"
     if step.fetch is None:
         groups = [FencedBlocks() for _ in worker.tiers]
         step.fetch = worker.fences[-step.step_id] = Fence(-step.step_id, groups=groups, source=source)

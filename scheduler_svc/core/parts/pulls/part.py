@@ -44,7 +44,6 @@ class PullsPart(Source):
     name = PULLS
     rank = 50
     acts = MappingProxyType({Phase.ORDER: Claim()})
-    excludes = frozenset({"disk", PULLS})
 
     def __init__(self, worker: Worker, puller: Puller) -> None:
         self._worker, self._puller = worker, puller

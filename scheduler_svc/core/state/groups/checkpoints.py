@@ -217,8 +217,8 @@ class Checkpoints:
             self.leaving.append(slot)
             self.on_change()
 
-    def begin_step(self) -> None:
-        """A step is about to be made, and has no chunk yet."""
+    def end_step(self) -> None:
+        """A step has been made: the next one has no chunk yet."""
         self.making = {}
 
     def name_leaving(self) -> list[CheckpointOrder]:

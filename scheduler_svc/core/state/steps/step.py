@@ -91,7 +91,7 @@ class StepDecision:
     may_be_skipped: bool = False
     """It is one of several that were sent at once, and names nobody but those who get blocks (K12)."""
     orders: dict[type[Any], Any] = field(default_factory=dict)
-    """Orders of parts, by their type: one object of each part that has something to tell the worker (PT2)."""
+    """Orders of parts, by their type. What a part writes into the fields above is not among them (PT2)."""
     spared_slots: set[int] = field(default_factory=set)
     """Slots that go on with this step by an order of a part, and are not preempted in it."""
     limit_s: float = 0.0
@@ -146,7 +146,8 @@ class StepDecision:
 
     @property
     def names_slots(self) -> bool:
-        """The delta names a slot, or has orders of a part, or copies beside the steps; grants and copies apart."""
+        """The delta names a slot, or has orders of a part, or what runs beside the steps; grants, and copies within the
+        step, apart."""
         return bool(
             self.started
             or self.resumed
