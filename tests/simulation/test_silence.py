@@ -13,6 +13,7 @@ from tests.pairs import in_soak
 from tests.simulation import wait_mutants as mutants
 from tests.simulation.counts import FULL_COUNTS
 from tests.simulation.hunts import Hunt
+from tests.simulation.pair_mutants import sources_do_not_say_whose_fault_it_is
 from tests.simulation.ring.farewell import draw_farewell
 from tests.simulation.ring.hunt import Found, counts_of, try_plot
 from tests.simulation.ring.scenario import FIRST_S
@@ -77,6 +78,12 @@ HUNTS = [
         in_silence(mutants.frozen_rows_wait_alone, "worker"),
         in_silence(mutants.unheard_workers_are_not_told, "worker"),
         in_silence(mutants.doubt_stays, "worker"),
+        in_silence(mutants.tails_are_not_remembered, "worker"),
+        in_silence(mutants.silent_schedulers_are_waited_for, "worker"),
+        in_silence(mutants.silent_streams_are_read_on, "outputs"),
+        in_silence(mutants.silent_frontends_are_heard, "frontend"),
+        in_silence(mutants.first_words_are_waited_for, "peers"),
+        in_silence(sources_do_not_say_whose_fault_it_is, "worker"),
     ),
     *in_soak(in_silence(mutants.frozen_for_ever, "peers"), in_silence(mutants.moved_unheard, "frontend")),
 ]

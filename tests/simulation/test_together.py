@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.pairs import in_soak
 from tests.simulation import wait_mutants as mutants
 from tests.simulation.counts import FULL_COUNTS
 from tests.simulation.hunts import Hunt
@@ -41,7 +42,11 @@ def in_such_rings(plant: Callable[[pytest.MonkeyPatch], None]) -> Hunt:
     return Hunt(plant, "together", try_seed, MOST_RINGS)
 
 
-HUNTS = [in_such_rings(mutants.strangers_are_not_believed), in_such_rings(mutants.requests_wait_for_all)]
+HUNTS = [
+    in_such_rings(mutants.strangers_are_not_believed),
+    in_such_rings(mutants.requests_wait_for_all),
+    *in_soak(in_such_rings(mutants.refusals_are_not_believed)),
+]
 
 
 @pytest.mark.sampled

@@ -8,16 +8,19 @@ from typing import Any
 
 import pytest
 
-from frontend_svc.links import worker_links
+from frontend_svc.links import worker_link, worker_links
 from frontend_svc.links.worker_process import Holders, WorkerProcess, find_holders
 from frontend_svc.requests.sessions.session import Session
 from scheduler_svc.core.cluster.frontends import Frontends
 from scheduler_svc.core.liveness.judgement import Liveness
 from scheduler_svc.core.liveness.settlement import Settlement
 from scheduler_svc.core.parts.handoff.patience import Patience
+from scheduler_svc.core.state.requests.evidence import Evidence
+from signalbox.links.heartbeat import Silence
+from worker_svc.links import scheduler_link
 from worker_svc.links.scheduler_link import SchedulerLink
 from worker_svc.steps.handoff_coordinator import HandoffCoordinator
-from worker_svc.transfer.control.beats import Hearing
+from worker_svc.transfer.control.beats import FIRST_S, Hearing
 from worker_svc.transfer.control.source import TransferSource
 
 Patch = pytest.MonkeyPatch
@@ -93,3 +96,42 @@ def requests_wait_for_all(patch: Patch) -> None:
         return Holders(found.workers, [list(range(len(found.workers))) for _ in found.places])
 
     patch.setattr(worker_links, "find_holders", find_all)
+
+
+def refusals_are_not_believed(patch: Patch) -> None:
+    """J13: a process whose address refuses its frontend is waited for until its time has passed."""
+    patch.setattr(Evidence, "refused_at", lambda *given: None)
+
+
+def silent_frontends_are_heard(patch: Patch) -> None:
+    """H2: a frontend hears the scheduler for as long as it has a link."""
+    patch.setattr(Frontends, "judge", lambda *given: [])
+
+
+class _NeverSilent(Silence):
+    """A limit that never passes."""
+
+    def is_silent(self, now: float) -> bool:
+        """See `Silence`."""
+        return False
+
+
+def silent_schedulers_are_waited_for(patch: Patch) -> None:
+    """H2, A1: a worker goes on alone when its link ends, and not before."""
+    patch.setattr(scheduler_link, "Silence", _NeverSilent)
+
+
+def silent_streams_are_read_on(patch: Patch) -> None:
+    """H4, F5: a frontend waits for outputs on a stream for as long as it is open."""
+    patch.setattr(worker_link, "Silence", _NeverSilent)
+
+
+def first_words_are_waited_for(patch: Patch) -> None:
+    """HO19: a source may take as long as it takes until it says its first word."""
+    expect = Hearing.expect
+
+    def expect_later_words(hearing: Hearing, limit_s: float) -> None:
+        if limit_s != FIRST_S:
+            expect(hearing, limit_s)
+
+    patch.setattr(Hearing, "expect", expect_later_words)
