@@ -179,9 +179,9 @@ class TransferSource:
             assert export.tail is not None
             async for part in stream.state(export.slot, export.tail):
                 yield part
-            tail = self._tail(export, stream.num_state_bytes)
             if feed.over:
                 raise TransferError(feed.over, ReadFault.WITHDRAWN)
+            tail = self._tail(export, stream.num_state_bytes)
             feed.has_tail = True
             yield transfer_pb2.PullResponse(tail=tail)
         except TransferError as error:
