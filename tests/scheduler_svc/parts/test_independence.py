@@ -23,7 +23,7 @@ from tests.simulation.counts import FULL_COUNTS
 
 NUM_SCENARIOS = 200 if FULL_COUNTS else 20
 WATCHED_SEEDS = 8
-BOUND = 100
+BOUND = 400
 """Scenarios within which a planted bug has to show."""
 APART = {frozenset({"checkpoints", "pulls"})}
 """Never on one worker: who keeps states reads no blocks from others (PB1)."""

@@ -120,8 +120,8 @@ class World:
             (self._submit, 6),
             (self._report, 30),
             (self._end_beside, 12),
-            (self._hand_over, 8),
-            (self._go_on_with_handoff, 16),
+            (self._hand_over, 12),
+            (self._go_on_with_handoff, 24),
             (self._cancel, 2),
             (self._drain, 4),
             (self._forget_disk, 2),
@@ -159,7 +159,7 @@ class World:
     def _submit(self) -> None:
         """Some requests at once, each of which begins as others do."""
         rng = self.rng
-        for _ in range(rng.choice((1, 1, 3))):
+        for _ in range(rng.choice((1, 1, 4))):
             tokens = rng.choice(self._prompts)[: rng.randrange(4, 25)]
             tokens = tokens + [rng.randrange(1000) for _ in range(rng.choice((0, 1, 5)))]
             self._num_requests += 1
@@ -221,7 +221,7 @@ class World:
         for slot in slots:
             num_output = int(table.num_output[slot]) + 1
             is_full = int(table.num_prompt[slot]) + num_output >= int(table.limit[slot])
-            if is_full or self.rng.random() < 0.02:
+            if is_full or self.rng.random() < 0.04:
                 reason = FinishReason.LENGTH if is_full else FinishReason.STOP
                 ends.append((slot, int(reason), num_output))
         return ends
