@@ -21,14 +21,14 @@ from scheduler_svc.core.state.steps.step import StepReport
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.idle_check import IdleCheck
-from scheduler_svc.links import delta
 from scheduler_svc.links.arrivals import Arrival, Arrivals, adopt, finish, send_greeting
+from scheduler_svc.links.codec import delta
+from scheduler_svc.links.codec.events import take_event
+from scheduler_svc.links.codec.holders import parse_holders
+from scheduler_svc.links.codec.messages import build_directory, build_notice
 from scheduler_svc.links.directory import FrontendLink, Send, WorkerLink, close_nothing
-from scheduler_svc.links.events import take_event
 from scheduler_svc.links.greeting import Greeting
 from scheduler_svc.links.hello_numbers import HelloNumbers
-from scheduler_svc.links.holders import parse_holders
-from scheduler_svc.links.messages import build_directory, build_notice
 from scheduler_svc.links.names import check_distinct
 from scheduler_svc.links.operations import operate
 from scheduler_svc.links.troubles import LinkTroubles

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 
 from scheduler_svc.core.cluster.offer import OfferError, check_offer
 from scheduler_svc.core.recovery.snapshot import SnapshotError, check_slots, pieces_of
-from scheduler_svc.links import delta
+from scheduler_svc.links.codec import delta
 from signalbox.protocol.columns import BLOCK_ID_BYTES
 from signalbox.v1 import from_worker_pb2
 

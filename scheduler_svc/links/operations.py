@@ -9,7 +9,7 @@ from scheduler_svc.core.recovery.frontend_desk import Question
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.core.state.requests.request import Request, RequestKey
-from scheduler_svc.links import delta
+from scheduler_svc.links.codec import delta
 from signalbox.protocol.enums import WorkerReach
 from signalbox.v1 import from_frontend_pb2
 

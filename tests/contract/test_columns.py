@@ -14,7 +14,7 @@ from frontend_svc.links.outputs import read_outputs
 from scheduler_svc.core.state.blocks import copy_group as scheduler_copies
 from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.steps.step import Chunk, Start, StepDecision
-from scheduler_svc.links import delta as scheduler_delta
+from scheduler_svc.links.codec import delta as scheduler_delta
 from signalbox.protocol import columns
 from signalbox.protocol.columns import GRANTS, HOST_BIT, U8, U16, U32, U64, Columns
 from signalbox.protocol.enums import FinishReason, NotRunReason

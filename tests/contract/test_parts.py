@@ -23,7 +23,7 @@ from scheduler_svc.core.state.blocks.copy_group import NamedBlock
 from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.steps.step import StepDecision
-from scheduler_svc.links import delta as scheduler_delta
+from scheduler_svc.links.codec import delta as scheduler_delta
 from signalbox.protocol.parts import codecs, disk, pulls
 from signalbox.protocol.parts.blocks import GroupBlock, PartBounds
 from signalbox.protocol.parts.codecs import read_orders, validate_orders, write_orders

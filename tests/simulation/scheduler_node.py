@@ -9,8 +9,8 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.requests.request import RequestKey
 from scheduler_svc.core.step.report import DivergenceError
-from scheduler_svc.links import delta
-from scheduler_svc.links.disk import DISK_EVENTS, take_disk_event
+from scheduler_svc.links.codec import delta
+from scheduler_svc.links.codec.disk import DISK_EVENTS, take_disk_event
 from signalbox.v1 import from_frontend_pb2, from_worker_pb2, to_worker_pb2
 from tests.simulation.world import Link, World
 

@@ -13,7 +13,7 @@ from scheduler_svc.core.state.groups.checkpoints import NO_CHECKPOINT, Checkpoin
 from scheduler_svc.core.state.steps.step import StepDecision, StepRecord, StepReport
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step import report
-from scheduler_svc.links.delta import parse_offer
+from scheduler_svc.links.codec.delta import parse_offer
 from signalbox.protocol.block_groups import StateGroup
 from signalbox.v1 import from_worker_pb2
 from tests.pairs import ALL_COMBINATIONS, in_soak

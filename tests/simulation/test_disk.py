@@ -11,7 +11,7 @@ import pytest
 from scheduler_svc.core.parts.disk import loads, part, stores
 from scheduler_svc.core.parts.disk.index import DiskIndex
 from scheduler_svc.core.state.worker import Worker
-from scheduler_svc.links import disk as links
+from scheduler_svc.links.codec import disk as links
 from signalbox.protocol.parts import disk as codec
 from tests.simulation.disk import NodeDisk, SharedDisk
 from tests.simulation.hunts import Hunt, in_scenarios

@@ -19,7 +19,7 @@ from scheduler_svc.core.state.groups.checkpoints import Checkpoints
 from scheduler_svc.core.state.groups.window import WindowBlocks
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step import prefix_sharing
-from scheduler_svc.links import delta
+from scheduler_svc.links.codec import delta
 from signalbox.protocol import columns
 from signalbox.protocol.block_groups import SPINE, states_number
 from signalbox.protocol.columns import HOST_BIT

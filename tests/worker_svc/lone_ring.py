@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.links import delta as scheduler_delta
+from scheduler_svc.links.codec import delta as scheduler_delta
 from signalbox.v1 import from_worker_pb2, shared_pb2, worker_pb2
 from tests.worker_svc.drafting.local_ring import FRONTEND, WORKER, Client
 from tests.worker_svc.threaded_ring import WAIT_S, ThreadedRing

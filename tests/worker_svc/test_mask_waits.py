@@ -11,7 +11,7 @@ import pytest
 
 from scheduler_svc.core.liveness.slowness import SLOW_RATIO
 from scheduler_svc.core.state.steps.pace import RECENT_S, Pace, Work
-from scheduler_svc.links.delta import parse_report
+from scheduler_svc.links.codec.delta import parse_report
 from signalbox.v1.from_worker_pb2 import ModelRunnerOutput
 from tests.worker_svc.core.test_constrained_rows import ENTRY, FORM, INFO, PROMPT, Ladder, MaskedSim
 from worker_svc.core.batch import Batch, Sampled

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from scheduler_svc.core.state.requests.request import RequestKey
-from scheduler_svc.links import delta as scheduler_delta
+from scheduler_svc.links.codec import delta as scheduler_delta
 from signalbox.v1 import from_worker_pb2, to_worker_pb2
 from tests.simulation.ahead import AheadSimRunner, LaunchedSim, Mask
 from tests.worker_svc.drafting.local_ring import FRONTEND, WORKER, Client, LocalRing

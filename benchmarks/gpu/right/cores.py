@@ -11,7 +11,7 @@ import numpy as np
 
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.config import SchedulerConfig
-from scheduler_svc.links import delta as scheduler_delta
+from scheduler_svc.links.codec import delta as scheduler_delta
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from signalbox.v1 import from_frontend_pb2, from_worker_pb2, generation_pb2, shared_pb2, to_worker_pb2
 from worker_svc.core.batch import ModelRunner

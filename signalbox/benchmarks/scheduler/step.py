@@ -24,7 +24,7 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.steps.step import StepDecision, StepReport
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.state.worker_check import check_state
-from scheduler_svc.links import delta
+from scheduler_svc.links.codec import delta
 from signalbox.benchmarks.plots import check_plot, draw
 from signalbox.benchmarks.scheduler.tables import WARM_UP_STEPS, Load, Table, make_request, make_scheduler
 from signalbox.errors import SignalboxError

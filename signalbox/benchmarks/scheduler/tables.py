@@ -16,7 +16,7 @@ from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.requests.request import Request, RequestKey
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.state.worker_info import WorkerInfo
-from scheduler_svc.links import delta
+from scheduler_svc.links.codec import delta
 from signalbox.protocol.block_groups import BlockGroup
 from signalbox.protocol.enums import BlockGroupKind
 from signalbox.protocol.hash_chain import HASH_BYTES

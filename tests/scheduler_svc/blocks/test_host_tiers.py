@@ -18,7 +18,7 @@ from scheduler_svc.core.state.groups.checkpoints import Kind
 from scheduler_svc.core.state.steps.step import StepDecision, StepRecord
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.state.worker_check import check_state
-from scheduler_svc.links.delta import parse_offer
+from scheduler_svc.links.codec.delta import parse_offer
 from signalbox.protocol.block_groups import SPINE, BlockGroup, StateGroup
 from signalbox.protocol.columns import HOST_BIT
 from signalbox.protocol.enums import BlockGroupKind

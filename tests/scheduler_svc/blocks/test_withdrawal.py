@@ -11,7 +11,7 @@ from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.state.requests.notices import Lost
 from scheduler_svc.core.state.worker import Worker
-from scheduler_svc.links.delta import parse_report
+from scheduler_svc.links.codec.delta import parse_report
 from signalbox.protocol.enums import FinishReason, LossCause, SlotStatus
 from signalbox.v1 import from_worker_pb2
 from tests.scheduler_svc.harness import (

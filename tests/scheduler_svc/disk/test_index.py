@@ -11,8 +11,8 @@ from scheduler_svc.core.parts.disk.index import MOST_WISHES, DiskIndex
 from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.step.report import DivergenceError
-from scheduler_svc.links.delta import build_step
-from scheduler_svc.links.events import take_event
+from scheduler_svc.links.codec.delta import build_step
+from scheduler_svc.links.codec.events import take_event
 from signalbox.v1 import from_worker_pb2
 from tests.scheduler_svc.harness import WORKER, make_scheduler
 from worker_svc.links.delta import parse_step

@@ -11,7 +11,7 @@ from scheduler_svc.core.cluster.pairs import Pair as WorkerPair
 from scheduler_svc.core.parts.handoff.part import handoffs_of
 from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.state.requests.evidence import Process
-from scheduler_svc.links.events import take_event
+from scheduler_svc.links.codec.events import take_event
 from signalbox.protocol.enums import ReadFault, WorkerHealth
 from signalbox.v1 import from_worker_pb2
 from tests.scheduler_svc.handoff.pair import A, B, Pair

@@ -7,7 +7,7 @@ import pytest
 from scheduler_svc.core.recovery.snapshot import WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.config import SchedulerConfig
-from scheduler_svc.links import delta
+from scheduler_svc.links.codec import delta
 from signalbox.v1 import from_frontend_pb2, from_worker_pb2, shared_pb2
 from tests.scheduler_svc.attached import make_hello
 from tests.scheduler_svc.harness import make_info, make_request, make_slot, run_step

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler_svc.core.state.requests.evidence import Process
-from scheduler_svc.links.holders import parse_holders
+from scheduler_svc.links.codec.holders import parse_holders
 from signalbox.errors import InvalidRequestError
 from signalbox.v1 import from_frontend_pb2, shared_pb2
 

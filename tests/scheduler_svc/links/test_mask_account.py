@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_svc.links.delta import build_new_request
+from scheduler_svc.links.codec.delta import build_new_request
 from tests.scheduler_svc.harness import WORKER, make_request, make_scheduler, run_step
 
 

@@ -22,9 +22,9 @@ from scheduler_svc.core.state.requests.handoff import Phase as HandoffPhase
 from scheduler_svc.core.state.steps.step import StepDecision, StepReport
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.state.worker_info import WorkerInfo
-from scheduler_svc.links.delta import build_step
-from scheduler_svc.links.disk import take_disk_event
-from scheduler_svc.links.events import take_event
+from scheduler_svc.links.codec.delta import build_step
+from scheduler_svc.links.codec.disk import take_disk_event
+from scheduler_svc.links.codec.events import take_event
 from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import BlockGroupKind, FinishReason
 from signalbox.protocol.hash_chain import chain_hashes, root_hash

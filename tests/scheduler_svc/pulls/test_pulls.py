@@ -14,8 +14,8 @@ from scheduler_svc.core.parts.pulls.pull import PullOrders
 from scheduler_svc.core.state.requests.request import Request, RequestKey, RequestStatus
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.step.report import DivergenceError
-from scheduler_svc.links.delta import build_step
-from scheduler_svc.links.events import take_event
+from scheduler_svc.links.codec.delta import build_step
+from scheduler_svc.links.codec.events import take_event
 from signalbox.protocol.enums import ReadFault
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from signalbox.v1 import from_worker_pb2

@@ -30,7 +30,7 @@ from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.state.worker_check import check_state
 from scheduler_svc.core.step.fetches import begin_fetch, find_fetch
-from scheduler_svc.links.delta import WRITE_FETCH, WRITE_ORDERS, parse_offer
+from scheduler_svc.links.codec.delta import WRITE_FETCH, WRITE_ORDERS, parse_offer
 from signalbox.protocol.block_groups import StateGroup
 from signalbox.v1 import from_worker_pb2, shared_pb2
 from tests.scheduler_svc.harness import WORKER, make_info, make_request, make_scheduler

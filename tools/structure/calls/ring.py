@@ -14,8 +14,8 @@ from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.state.worker import Worker
-from scheduler_svc.links import delta as scheduler_delta
-from scheduler_svc.links.disk import take_disk_event
+from scheduler_svc.links.codec import delta as scheduler_delta
+from scheduler_svc.links.codec.disk import take_disk_event
 from signalbox.protocol.block_groups import BlockGroup, StateGroup
 from signalbox.protocol.enums import BlockGroupKind
 from signalbox.protocol.hash_chain import HASH_BYTES, chain_hashes, root_hash

@@ -6,7 +6,7 @@ from scheduler_svc.core.parts.handoff.commit import Arrived
 from scheduler_svc.core.parts.handoff.orders import HandoffOrders, ImportStart
 from scheduler_svc.core.parts.handoff.typed import Handoff
 from scheduler_svc.core.state.requests.evidence import Process
-from scheduler_svc.links.mask_account import mask_account
+from scheduler_svc.links.codec.mask_account import mask_account
 from signalbox.protocol.parts import handoff, import_start
 from signalbox.protocol.parts.names import WorkerName
 from signalbox.v1 import from_worker_pb2, generation_pb2, shared_pb2, to_worker_pb2

@@ -21,10 +21,10 @@ from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.steps.step import Start, StepDecision, StepReport
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.state.worker_info import WorkerInfo
-from scheduler_svc.links.disk import write_disk_orders, write_loads
-from scheduler_svc.links.handoff_columns import build_import, parse_other, write_handoffs
-from scheduler_svc.links.mask_account import mask_account
-from scheduler_svc.links.pull_columns import write_pull, write_pulls
+from scheduler_svc.links.codec.disk import write_disk_orders, write_loads
+from scheduler_svc.links.codec.handoff_columns import build_import, parse_other, write_handoffs
+from scheduler_svc.links.codec.mask_account import mask_account
+from scheduler_svc.links.codec.pull_columns import write_pull, write_pulls
 from signalbox.links.outbox import split
 from signalbox.protocol import columns
 from signalbox.protocol.arrays import pack_blocks, read_arrays, unpack_blocks, write_arrays

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from scheduler_svc.core.scheduler import Scheduler
-from scheduler_svc.links.disk import DISK_EVENTS, take_disk_event
-from scheduler_svc.links.handoff_columns import parse_arrived
-from scheduler_svc.links.pull_columns import take_pull_ended
+from scheduler_svc.links.codec.disk import DISK_EVENTS, take_disk_event
+from scheduler_svc.links.codec.handoff_columns import parse_arrived
+from scheduler_svc.links.codec.pull_columns import take_pull_ended
 from signalbox.protocol.enums import ReadFault
 from signalbox.v1 import from_worker_pb2
 
