@@ -62,12 +62,15 @@ class StepMaker:
     def make(self, worker: Worker, now: float) -> StepDecision:
         """The next step, taken into the worker's state; empty: there is nothing to do."""
         is_within_burst = len(worker.records) >= worker.limits.max_inflight_steps and self._may_burst(worker)
-        step = self._make(worker, now)
+        is_offered = self.is_offered(worker)
+        step = self._make(worker, now, is_offered=is_offered)
         if is_within_burst:
             worker.burst_left -= 1
         else:
             burst_s = self._config.decode_burst_ms / 1e3
-            may_begin = worker.limits.max_inflight_steps > 1 and self._may_burst(worker)
+            may_begin = worker.limits.max_inflight_steps > 1 and is_steady(worker)
+            may_begin = may_begin and not self._register.suspects
+            may_begin = may_begin and not (is_offered and self.is_offered(worker))
             worker.burst_left = steps_behind(worker, burst_s) if may_begin else 0
         if (is_within_burst or worker.burst_left) and step.only_decodes:
             step.may_be_skipped = worker.records[-1].may_be_skipped = True
@@ -79,10 +82,10 @@ class StepMaker:
                 step.limit_s = worker.told_limit_s = record.limit_s
         return step
 
-    def _make(self, worker: Worker, now: float) -> StepDecision:
+    def _make(self, worker: Worker, now: float, *, is_offered: bool) -> StepDecision:
         if self._register.suspects:
             return self._make_in_turn(worker, now)
-        if not self.is_offered(worker):
+        if not is_offered:
             return build_step(worker, self._config, self._no_offers(), now)
         waiting = self._queues.of(worker.info.model).walk(now)
         step = build_step(worker, self._config, self._offers(worker, waiting, now), now)

@@ -11,7 +11,7 @@ from scheduler_svc.core.queue.waiting_cursor import WaitingCursor
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.groups.checkpoints import NO_CHECKPOINT
 from scheduler_svc.core.state.part import Phase
-from scheduler_svc.core.state.steps.step import StepDecision, StepRecord
+from scheduler_svc.core.state.steps.step import Slots, StepDecision, StepRecord
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.decode_blocks import grant_rows
 from scheduler_svc.core.step.prefill_admission import admit_requests
@@ -44,17 +44,18 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
     short = grant_rows(worker, step)
     budget = worker.limits.max_num_batched_tokens - table.turn.num_tokens
     admit_requests(worker, config, step, budget, offers, is_short=short, now=now)
-    step.num_decode_rows = len(table.turn.slots)
+    rows = table.turn.slots
+    step.num_decode_rows = len(rows)
     step.passes = table.decode_tokens > table.turn.num_tokens
     for part in parts.order:
         if not part.is_idle:
             part.act(Phase.ORDER, step, now)
     if not step.is_empty:
-        _record(worker, step)
+        _record(worker, step, rows)
     return step
 
 
-def _record(worker: Worker, step: StepDecision) -> None:
+def _record(worker: Worker, step: StepDecision, rows: Slots) -> None:
     table = worker.table
     worker.stats.num_block_copies += len(step.copies)
     if step.fence is not None:
@@ -71,7 +72,7 @@ def _record(worker: Worker, step: StepDecision) -> None:
         StepRecord(
             step_id=step.step_id,
             advance=table.turn.share(),
-            decode_slots=table.turn.slots,
+            decode_slots=rows,
             num_decode_rows=step.num_decode_rows,
             has_drafts=table.turn.has_drafts,
             chunks=chunks,

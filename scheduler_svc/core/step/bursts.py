@@ -18,7 +18,8 @@ def is_steady(worker: Worker) -> bool:
     """All that the worker has decodes, one token in each step: the next step names nobody."""
     table = worker.table
     changes = table.settling or table.releasing or table.rest_changes or table.refused or table.held
-    others = table.prefilling or table.not_running or table.aside or worker.fences
+    waiting = table.prefilling or table.preempted or table.prepared or table.displaced
+    others = waiting or table.aside or worker.fences
     if not table.decode_tokens or table.has_drafts or changes or others:
         return False
     return not (worker.parts.ordering and worker.parts.has_orders)
