@@ -347,6 +347,15 @@ def test_orders_that_nobody_validates_are_found(kind: type[Orders], monkeypatch:
         read_corpus()
 
 
+def test_a_table_that_ends_nowhere_fits_no_worker() -> None:
+    """K10: 32 bits of the wire do not fit the worker's columns."""
+    start = ImportStart(0, [1, 2], groups=(((1 << 32) - 1, [1]),))
+    orders = HandoffOrders(import_starts=[start])
+    assert validate_orders({HandoffOrders: orders}, BOUNDS) == (
+        "a table of group 1 ends at block 4294967296, and the first group has 16"
+    )
+
+
 def test_parts_do_not_write_what_others_touch() -> None:
     """PT9."""
     order = PullOrder(7, 1, KEY, NAME, "a:1", [GroupBlock(0, 3)], 1)

@@ -235,7 +235,7 @@ def _start_misfit(start: SlotStart, table: RequestTable, *, is_preempted: bool) 
     slot, end, size = start.slot, start.start + start.length, table.block_size
     if len(start.blocks) > table.blocks.shape[1]:
         return f"it gives slot {slot} more than {table.blocks.shape[1]} blocks"
-    # A frozen one may go on with the same delta, ahead of its start; whether it does is asked with the hand-offs.
+    # A frozen one may go on with the same delta, ahead of its start; `_still_misfit` asks whether it does.
     is_still = table.status[slot] == SlotStatus.FROZEN and not table.num_blocks[slot]
     may_start = table.status[slot] in STARTABLE or is_still
     if may_start or (is_preempted and table.status[slot] != SlotStatus.ENDED):

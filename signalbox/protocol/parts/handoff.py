@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from signalbox.protocol import columns
+from signalbox.protocol.block_groups import SPINE
 from signalbox.protocol.parts.blocks import GroupBlock, PartBounds
 from signalbox.protocol.parts.import_start import Blocks, ImportStart
 from signalbox.protocol.parts.names import WorkerName, read_worker, write_worker
@@ -202,4 +203,10 @@ def _validate_start(start: ImportStart, bounds: PartBounds) -> str | None:
             return f"it names a block of group {group} that is none of {size}"
         if len(set(blocks)) != len(blocks):
             return f"slot {start.slot} is taken over with a block twice"
+    for group, (first, blocks) in enumerate(start.groups, SPINE + 1):
+        if first + len(blocks) > bounds.num_blocks[SPINE]:
+            return (
+                f"a table of group {group} ends at block {first + len(blocks)}, and the first group has "
+                f"{bounds.num_blocks[SPINE]}"
+            )
     return None
