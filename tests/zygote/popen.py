@@ -100,5 +100,12 @@ def fresh() -> Iterator[None]:
 
 
 def children_of(pid: int, *, recursive: bool = False) -> list[psutil.Process]:
-    """Child processes of `pid`, without its zygote."""
-    return [child for child in psutil.Process(pid).children(recursive=recursive) if child.name() != NAME]
+    """Child processes of `pid`, without its zygote and those that have ended meanwhile."""
+    return [child for child in psutil.Process(pid).children(recursive=recursive) if _is_service(child)]
+
+
+def _is_service(child: psutil.Process) -> bool:
+    try:
+        return child.name() != NAME
+    except psutil.NoSuchProcess:
+        return False
