@@ -16,7 +16,7 @@ from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.step.report import DivergenceError
 from scheduler_svc.links.codec.delta import build_step
 from scheduler_svc.links.codec.events import take_event
-from signalbox.protocol.enums import ReadFault
+from signalbox.protocol.enums import ReadFault, WorkerHealth
 from signalbox.protocol.hash_chain import chain_hashes, root_hash
 from signalbox.v1 import from_worker_pb2
 from tests.scheduler_svc.handoff.pair import A, B, Pair
@@ -324,6 +324,18 @@ def test_what_its_source_withdraws_leaves_no_pair_out(fault: int, is_left_out: b
     pair.ended(step.step_id, error={"message": "it is over"}, fault=fault)
     pulls = pair.core.handoffs.pulls
     assert pulls.pairs.has_any == is_left_out and pulls.counts.failed == {"target": 1}
+
+
+def test_a_failure_leaves_no_pair_out_while_the_source_is_silent() -> None:
+    """PB9: it may have withdrawn its blocks, and its target saw a channel close."""
+    pair = Pulls()
+    pair.compute()
+    _, step = pair.comes_back()
+    pair.a.vitals.heard_at, pair.b.vitals.heard_at = 0.0, 5.0
+    pair.core.tick(5.0)
+    assert pair.a.health is WorkerHealth.SILENT
+    pair.ended(step.step_id, error={"message": "the other end has closed the channel"})
+    assert not pair.core.handoffs.pulls.pairs.has_any
 
 
 def test_a_source_that_cannot_be_read_from_is_left_out_for_a_while() -> None:

@@ -34,7 +34,7 @@ from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
-from signalbox.protocol.enums import ReadFault
+from signalbox.protocol.enums import ReadFault, WorkerHealth
 
 Pull = PullOf[Worker]
 KEY_BYTES = 16
@@ -192,8 +192,11 @@ class PullDesk:
         pull: Pull | None = fence.pull if fence is not None else None
         if fence is None or pull is None:
             return
-        # A source whose link ends withdraws its exports (PB5), perhaps before or after we notice.
+        # A source whose link ends withdraws its exports (PB5), perhaps before or after we notice. Over TCP its target
+        # may see no more than a channel that has closed.
+        is_cut_off = pull.source.health is WorkerHealth.SILENT
         is_withdrawn = fault is ReadFault.WITHDRAWN or pull.number not in must_pull(pull.source).shown
+        is_withdrawn = is_withdrawn or is_cut_off
         self._close(pull, failure)
         worker.changed[worker.info.worker_id] = None
         if failure and not is_withdrawn:
