@@ -15,11 +15,9 @@ from scheduler_svc.core.parts.disk.loads import DISK
 from scheduler_svc.core.parts.disk.stores import DiskOrders as SchedulerDisk
 from scheduler_svc.core.parts.handoff.orders import HandoffOrders as SchedulerHandoffs
 from scheduler_svc.core.parts.handoff.orders import ImportStart as SchedulerStart
-from scheduler_svc.core.parts.lanes.part import LaneOrders as SchedulerLanes
 from scheduler_svc.core.parts.pulls.part import PULLS
 from scheduler_svc.core.parts.pulls.pull import PullOf
 from scheduler_svc.core.parts.pulls.pull import PullOrders as SchedulerPulls
-from scheduler_svc.core.state.blocks.copy_group import NamedBlock
 from scheduler_svc.core.state.requests.evidence import Process
 from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.steps.step import StepDecision
@@ -27,7 +25,7 @@ from scheduler_svc.links.codec import delta as scheduler_delta
 from signalbox.protocol.parts import codecs, disk, pulls
 from signalbox.protocol.parts.blocks import GroupBlock, PartBounds
 from signalbox.protocol.parts.codecs import read_orders, validate_orders, write_orders
-from signalbox.protocol.parts.disk import DiskOrders
+from signalbox.protocol.parts.disk import DiskOrders, NamedBlock
 from signalbox.protocol.parts.handoff import ExportOrder, HandoffOrders
 from signalbox.protocol.parts.import_start import ImportStart
 from signalbox.protocol.parts.lanes import LaneOrders
@@ -73,7 +71,7 @@ def named(group: int, block: int, name: bytes) -> NamedBlock:
 
 
 def lanes_step() -> StepDecision:
-    return StepDecision(7, orders={SchedulerLanes: SchedulerLanes([(1, 0), (300, 1)])})
+    return StepDecision(7, orders={LaneOrders: LaneOrders([(1, 0), (300, 1)])})
 
 
 def pulls_step() -> StepDecision:
@@ -100,7 +98,7 @@ def handoff_step() -> StepDecision:
 
 
 def worker_orders(step: StepDecision) -> Orders:
-    """What the worker reads of the one part that a step has orders for."""
+    """Orders of the one part that a step has, as the worker reads them."""
     message = scheduler_delta.build_step(step, 41)
     (orders,) = worker_delta.parse_step(
         SchedulerOutput.FromString(message.SerializeToString())

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.parts.lanes import part
-from scheduler_svc.core.parts.lanes.part import LaneOrders
 from scheduler_svc.core.state.slots.table import SlotTable
 from scheduler_svc.core.state.steps.step import StepDecision
 from signalbox.protocol.parts import lanes
+from signalbox.protocol.parts.lanes import LaneOrders
 from worker_svc.core import worker_core
 from worker_svc.core.requests.request_state import RequestTable
 from worker_svc.core.step import StepDelta, StepReport

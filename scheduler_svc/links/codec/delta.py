@@ -10,7 +10,6 @@ import numpy as np
 from scheduler_svc.core.parts.disk.loads import DISK
 from scheduler_svc.core.parts.disk.stores import DiskOrders
 from scheduler_svc.core.parts.handoff.orders import HandoffOrders
-from scheduler_svc.core.parts.lanes.part import LaneOrders
 from scheduler_svc.core.parts.pulls.part import PULLS
 from scheduler_svc.core.parts.pulls.pull import PullOrders
 from scheduler_svc.core.recovery.snapshot import SlotSnapshot, WorkerSnapshot
@@ -118,12 +117,8 @@ def _write_changes(message: to_worker_pb2.SchedulerOutput, step: StepDecision) -
         WRITE_ORDERS[kind](message, orders)
 
 
-def _write_lanes(message: to_worker_pb2.SchedulerOutput, orders: LaneOrders) -> None:
-    lanes.write(message, lanes.LaneOrders(orders.changes))
-
-
 WRITE_ORDERS: dict[type[Any], Callable[[to_worker_pb2.SchedulerOutput, Any], None]] = {
-    LaneOrders: _write_lanes,
+    lanes.LaneOrders: lanes.write,
     HandoffOrders: write_handoffs,
     DiskOrders: write_disk_orders,
     PullOrders: write_pulls,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from scheduler_svc.core.parts.disk.loads import end_loads
 from scheduler_svc.core.parts.disk.news import DiskNews, GroupNews
 from scheduler_svc.core.parts.disk.part import disk_of, take_disk_news
 from scheduler_svc.core.parts.disk.stores import DiskOrders, end_stores
-from scheduler_svc.core.state.blocks.copy_group import NamedBlock
 from scheduler_svc.core.state.steps.fence import Fence
 from scheduler_svc.core.state.worker import Worker
 from scheduler_svc.core.step.report import DivergenceError
@@ -22,24 +19,17 @@ DISK_EVENTS = ("disk_news", "disk_loads_ended", "disk_stores_ended")
 
 def write_loads(message: to_worker_pb2.SchedulerOutput, fetch: Fence) -> None:
     """Loads that a step begins."""
-    disk.write(message, disk.DiskOrders(message.step_id, _named(fetch.loads), fetch.most_us))
+    disk.write(message, disk.DiskOrders(message.step_id, fetch.loads, fetch.most_us))
 
 
 def write_disk_orders(message: to_worker_pb2.SchedulerOutput, orders: DiskOrders) -> None:
     """Stores and deletions of a step."""
-    stores = _named(orders.stores)
-    disk.write(
-        message,
-        disk.DiskOrders(message.step_id, stores=stores, drops=orders.drops, drops_all=orders.drops_all),
-    )
-
-
-def _named(blocks: Sequence[NamedBlock]) -> list[disk.NamedBlock]:
-    return [disk.NamedBlock(*each) for each in blocks]
+    stores, drops, drops_all = orders.stores, orders.drops, orders.drops_all
+    disk.write(message, disk.DiskOrders(message.step_id, stores=stores, drops=drops, drops_all=drops_all))
 
 
 def take_disk_event(worker: Worker, event: from_worker_pb2.WorkerEvent) -> None:
-    """Takes what a worker says of its disk tier. DivergenceError when it cannot be read."""
+    """Takes an event of a worker's disk tier. DivergenceError when it cannot be read."""
     try:
         if event.HasField("disk_news"):
             take_disk_news(worker, parse_disk_news(event.disk_news))

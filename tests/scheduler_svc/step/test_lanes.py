@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from scheduler_svc.core.liveness.judgement import rows_of_step
-from scheduler_svc.core.parts.lanes.part import LaneOrders
 from scheduler_svc.core.recovery.snapshot import SnapshotError, WorkerSnapshot
 from scheduler_svc.core.scheduler import Scheduler
 from scheduler_svc.core.state.config import SchedulerConfig
 from scheduler_svc.core.state.steps.step import StepDecision
 from signalbox.protocol.enums import FinishReason
+from signalbox.protocol.parts.lanes import LaneOrders
 from tests.scheduler_svc.harness import WORKER, make_info, make_request, make_slot, report_for
 
 

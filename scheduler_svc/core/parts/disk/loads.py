@@ -23,12 +23,12 @@ from scheduler_svc.core.parts.fetch.longer_prefix import (
     stop_waiting,
 )
 from scheduler_svc.core.parts.fetch.side_copies import end_fence
-from scheduler_svc.core.state.blocks.copy_group import NamedBlock
 from scheduler_svc.core.state.groups.prefix import Prefix
 from scheduler_svc.core.state.requests.request import Request
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
 from signalbox.protocol.block_groups import SPINE
+from signalbox.protocol.parts.disk import NamedBlock
 
 DISK = "disk"
 """Name of the part."""

@@ -8,9 +8,9 @@ import numpy as np
 
 from scheduler_svc.core.parts.disk.index import DiskIndex
 from scheduler_svc.core.state.blocks.block_pool import HASH_DTYPE, Blocks
-from scheduler_svc.core.state.blocks.copy_group import NamedBlock
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
+from signalbox.protocol.parts.disk import NamedBlock
 
 MOST_BLOCKS = 64
 """Blocks that are held at a time because they are being read."""

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from scheduler_svc.core.state.part import Claim, Part, Phase, Resource
 from scheduler_svc.core.state.slots.table import SlotTable
 from scheduler_svc.core.state.steps.step import StepDecision
 from scheduler_svc.core.state.worker import Worker
-
-
-@dataclass
-class LaneOrders:
-    """Orders of one step."""
-
-    changes: list[tuple[int, int]] = field(default_factory=list)
-    """Decode rows that are of another lane from this step on: (slot, lane)."""
+from signalbox.protocol.parts.lanes import LaneOrders
 
 
 def even_out(table: SlotTable, step: StepDecision) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from signalbox.protocol.block_groups import SPINE
+from signalbox.protocol.parts.disk import NamedBlock
 
 
 class BlockCopy(NamedTuple):
@@ -15,14 +16,6 @@ class BlockCopy(NamedTuple):
     target: int
     group: int = SPINE
     """Number of the group; that behind the last one: checkpoints of recurrent states."""
-
-
-class NamedBlock(NamedTuple):
-    """A block of the device that is loaded from a disk, or stored there, and the name of its content."""
-
-    group: int
-    block: int
-    name: bytes
 
 
 @dataclass(eq=False)
