@@ -11,7 +11,7 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 BEGIN_S = 5.0
-"""Time of this process in which a new thread has begun, or never will."""
+"""Seconds of this process after which a new thread counts as ended. A starved one may still begin later."""
 STEP_S = 0.1
 
 
@@ -83,14 +83,13 @@ def watch_rest(loop: asyncio.AbstractEventLoop) -> None:
 class Thread(threading.Thread):
     """A thread whose `start` raises RuntimeError when the new thread ends ahead of its first line.
 
-    Python tells nobody of that: a thread that has no memory for its first frame ends with a line on stderr, and
-    `threading.Thread.start` waits for ever for its word (CPython, issue 140746).
+    Python does not report that: a thread that has no memory for its first frame ends with a line on stderr, and
+    `threading.Thread.start` waits for its signal for ever (CPython, issue 140746).
     """
 
-    def start(self) -> None:
-        """Raises RuntimeError: no thread is to be had, or it has no memory."""
-        self._started = _Begun()  # what CPython's `start` waits for
-        super().start()
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._started = _Begun()  # CPython's `start` waits for it
 
 
 class _Begun(threading.Event):

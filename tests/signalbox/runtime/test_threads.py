@@ -35,3 +35,11 @@ def test_whoever_starts_a_thread_is_told_that_it_never_began(monkeypatch: pytest
     later.start()
     later.join(10)
     assert ran.is_set() and not later.is_alive()
+
+
+def test_a_thread_starts_once() -> None:
+    thread = Thread(target=lambda: None, daemon=True)
+    thread.start()
+    thread.join(10)
+    with pytest.raises(RuntimeError, match="only be started once"):
+        thread.start()
