@@ -5,45 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FileDescriptor
 
-from signalbox.v1 import (
-    admin_pb2,
-    from_frontend_pb2,
-    from_worker_pb2,
-    frontend_pb2,
-    generation_pb2,
-    ranks_pb2,
-    scheduler_pb2,
-    shared_pb2,
-    to_frontend_pb2,
-    to_worker_pb2,
-    transfer_offer_pb2,
-    transfer_pb2,
-    worker_pb2,
-)
+from signalbox.v1 import from_frontend_pb2, from_worker_pb2, shared_pb2, to_frontend_pb2, to_worker_pb2
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES: list[FileDescriptor] = [
-    module.DESCRIPTOR
-    for module in (
-        admin_pb2,
-        from_frontend_pb2,
-        from_worker_pb2,
-        frontend_pb2,
-        generation_pb2,
-        ranks_pb2,
-        scheduler_pb2,
-        shared_pb2,
-        to_frontend_pb2,
-        to_worker_pb2,
-        transfer_offer_pb2,
-        transfer_pb2,
-        worker_pb2,
-    )
+    import_module(f"signalbox.v1.{path.stem}_pb2").DESCRIPTOR
+    for path in sorted((ROOT / "protos" / "signalbox" / "v1").glob("*.proto"))
 ]
 LINKS: list[Descriptor] = [
     from_frontend_pb2.AttachFrontendRequest.DESCRIPTOR,
@@ -51,7 +24,7 @@ LINKS: list[Descriptor] = [
     from_worker_pb2.AttachWorkerRequest.DESCRIPTOR,
     to_worker_pb2.AttachWorkerResponse.DESCRIPTOR,
 ]
-"""What the scheduler and its two kinds of peers send each other: each has a file of its own."""
+"""Messages of the scheduler's links, up and down. The file of each is its receiver's."""
 IN_COLUMNS = {"signalbox.v1.NotRunReason"}
 """Enums whose values are in columns: no field has their type."""
 

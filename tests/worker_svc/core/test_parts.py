@@ -17,11 +17,14 @@ from signalbox.protocol.parts.pulls import PullOrders
 from signalbox.v1 import to_worker_pb2
 from tests.contract.odd_orders import step, u16
 from tests.worker_svc.test_misfits import INFO, TERM, WAIT_S, Bench
+from worker_svc.core.batch import BlockCopy
 from worker_svc.core.parts.disk import DiskPart
 from worker_svc.core.parts.part import Parts
 from worker_svc.core.requests.request_state import SlotStatus
 from worker_svc.core.step import StepDelta
+from worker_svc.core.steps_in_flight import StepsInFlight
 from worker_svc.core.worker_core import StepRefusedError, WorkerCore
+from worker_svc.runner.sim.model import SimRunner
 
 NONE: dict[type[Orders], Orders] = {
     HandoffOrders: HandoffOrders(),
@@ -123,16 +126,25 @@ def test_steps_in_flight_are_committed_ahead_of_orders_that_need_it(orders: Orde
 
 
 def test_orders_beside_the_steps_begin_after_the_copies_of_their_step() -> None:
-    """PT7, DT3."""
-    begun: list[DiskOrders] = []
+    """PT7, DT3: and not when the step is applied."""
+    done: list[Any] = []
+
+    class Runner(SimRunner):
+        """Notes its copies."""
+
+        def copy_blocks(self, copies: list[BlockCopy]) -> None:
+            """As `SimRunner.copy_blocks`."""
+            done.append(copies)
+
     core = WorkerCore(INFO, num_slots=4)
-    core.parts.add(DiskPart(begun.append))
-    orders = DiskOrders(1, drops_all=True)
-    running = core.apply(StepDelta(1, 1, orders={DiskOrders: orders}))
-    assert not begun
-    for part, each in running.begins:
-        part.apply(each)
-    assert begun == [orders]
+    core.parts.add(DiskPart(done.append))
+    orders, copies = DiskOrders(1, drops_all=True), [BlockCopy(0, False, 1, False)]
+    running = core.apply(StepDelta(1, 1, copies=copies, orders={DiskOrders: orders}))
+    assert not done
+    flights = StepsInFlight(core.table, Runner(INFO), lambda copies: None)
+    flights.start(running)
+    flights.collect()
+    assert done == [copies, orders]
 
 
 NAMED: dict[str, Callable[[StepDelta], Any]] = {
