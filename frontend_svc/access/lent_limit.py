@@ -22,7 +22,7 @@ class Changed(Protocol):
 
 @dataclass(frozen=True)
 class LimitReport:
-    """What a scheduler is told of a limit: BudgetReport of from_frontend.proto."""
+    """Use of one limit, as it is reported to a scheduler: BudgetReport of from_frontend.proto."""
 
     limit: int
     before: tuple[int, int] | None = None

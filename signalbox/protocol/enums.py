@@ -81,7 +81,7 @@ class LossCause(IntEnum):
 
 
 class ReadFault(IntEnum):
-    """What the failure of a read from another worker says about further reads from it."""
+    """Whose fault the failure of a read from another worker is: whether further reads from it may fail, too."""
 
     UNSPECIFIED = 0
     PAIR = 1

@@ -127,7 +127,7 @@ def silent_streams_are_read_on(patch: Patch) -> None:
 
 
 def first_words_are_waited_for(patch: Patch) -> None:
-    """HO19: a source may take as long as it takes until it says its first word."""
+    """HO19: the first message of a source has no deadline."""
     expect = Hearing.expect
 
     def expect_later_words(hearing: Hearing, limit_s: float) -> None:

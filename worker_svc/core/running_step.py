@@ -36,7 +36,7 @@ class RunningStep:
     side_copies: SideCopies | None = None
     """Block copies to be begun behind `copies`, and not to be waited for; None: there are none."""
     begins: list[tuple[Part, Orders]] = field(default_factory=list)
-    """What parts begin beside the steps, after `copies`."""
+    """Orders that run beside the steps, with their parts; begun after `copies`."""
     state_copies: list[StateCopy] = field(default_factory=list)
     """Copies of recurrent states to be made before the batch runs."""
     checkpoints: list[CheckpointOrder] = field(default_factory=list)

@@ -12,7 +12,7 @@ from scheduler_svc.core.state.worker import Worker
 
 def add_parts(worker: Worker, config: SchedulerConfig) -> None:
     """Gives `worker` the parts that its hello names, but for those that begin later: pulls with the coordinator of all
-    workers (`PullDesk.attached`), the disk tier with its first news (`disk_part`)."""
+    workers (`PullDesk.attached`), the disk tier with its first news (`take_disk_news`)."""
     info, parts = worker.info, worker.parts
     if info.num_lanes > 1:
         parts.add(Lanes(worker))

@@ -50,7 +50,7 @@ class Resource(Enum):
 
 
 class Claim(NamedTuple):
-    """What a part uses of the shared state in one phase."""
+    """Shared state that a part reads and writes in one phase."""
 
     reads: frozenset[Resource] = frozenset()
     writes: frozenset[Resource] = frozenset()
@@ -66,7 +66,7 @@ class Part:
 
     name: ClassVar[str]
     acts: ClassVar[Mapping[Phase, Claim]] = MappingProxyType({})
-    """Phases in which `act` is called, and what it uses there; its own state apart."""
+    """Phases in which `act` is called, and the shared state that it reads and writes there."""
     rank: ClassVar[int]
     """Order among the parts that act in one phase, and among sources: lowest first."""
     is_idle: bool = False
@@ -122,7 +122,7 @@ class Source(Part):
         raise NotImplementedError
 
     def may_fetch(self, step: StepDecision) -> bool:
-        """`step` has begun no fetch that excludes another one of this source."""
+        """No fetch that `step` has begun excludes another one of this source."""
         return step.fetch is None or (self.shares_step and step.fetch.source == self.name)
 
     def fetch(self, request: Any, plan: Any, needs: list[int], step: StepDecision, now: float) -> None:

@@ -60,7 +60,7 @@ class Worker:
     parts: Parts = field(default_factory=Parts)
     """Its optional features."""
     disk_drops: dict[bytes, None] = field(default_factory=dict)
-    """Names of contents to be deleted from a disk of which the worker has told nothing yet (DT6)."""
+    """Names of contents to be deleted from the worker's disk; kept until its first news add the part (DT6)."""
     fences: dict[int, Fence] = field(default_factory=dict)
     """Groups of copies that run beside the steps, by their number."""
     next_step_id: int = 1

@@ -34,8 +34,9 @@ def build_step(worker: Worker, config: SchedulerConfig, offers: WaitingCursor, n
     for part in parts.preempt:
         if not part.is_idle:
             part.act(Phase.PREEMPT, step, now)
-    for slot in [slot for slot in table.refused if slot not in step.spared_slots] if table.refused else ():
-        worker.preempt(slot, step)
+    for slot in table.refused[:]:
+        if slot not in step.spared_slots:
+            worker.preempt(slot, step)
     for part in parts.copy:
         if not part.is_idle:
             part.act(Phase.COPY, step, now)

@@ -124,7 +124,7 @@ def _ordered(step: StepDecision) -> tuple[object, ...]:
 
 
 def _shared(worker: Worker | None, part: Any, step: StepDecision) -> dict[Resource, Print]:
-    """What can be shared, as it is now."""
+    """Prints of all shared state."""
     if worker is None:
         return {Resource.TABLE: print_of(part._table), Resource.COPIES: len(step.copies)}
     num_groups = len(worker.pools)

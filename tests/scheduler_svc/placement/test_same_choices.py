@@ -132,7 +132,7 @@ def test_every_choice_in_every_state_is_the_same() -> None:
 
 
 def test_requests_that_are_looked_at_together_are_chosen_for_one_by_one() -> None:
-    """What was found for one is not taken to hold for others, which differ in length, kind, prefix or patience."""
+    """Requests of another length, kind, prefix or patience do not get the choice of the one before."""
     num_taken = num_left = 0
     for seed in range(400):
         rng = random.Random(seed)

@@ -278,7 +278,7 @@ def test_blocks_are_written_when_the_step_that_grants_them_has_run() -> None:
 
 
 def test_the_end_of_a_request_is_reported_before_its_target_hears_of_it() -> None:
-    """HO21: the target then says that it has failed, and the scheduler would take that for a failure of the pair."""
+    """HO21: else the failure that the target reports would count against the pair."""
 
     async def test(a: End, b: End) -> None:
         a.add(asked(3).message(0))

@@ -25,7 +25,7 @@ class DiskPart(Source):
     shares_step = True
 
     def __init__(self, worker: Worker) -> None:
-        """The part of a worker that has told of its disk for the first time."""
+        """Takes over the deletions that were found before the worker's first news."""
         self._worker = worker
         self.index = DiskIndex(len(worker.tiers))
         self.index.drops, worker.disk_drops = list(worker.disk_drops), {}
@@ -70,13 +70,13 @@ class DiskPart(Source):
         return self.index.pinned(group)
 
     def drop(self, names: list[bytes]) -> None:
-        """Has contents deleted that are wrong."""
+        """Deletes contents that are wrong, with the next step."""
         self.index.drop(names)
         self.is_idle = False
 
 
 def take_disk_news(worker: Worker, news: DiskNews) -> None:
-    """Takes what the worker tells of its disk. With its first news it gets the part."""
+    """Takes news of the worker's disk into its index. The first news add the part."""
     part = worker.parts.get(DiskPart)
     if part is None:
         part = DiskPart(worker)
@@ -85,13 +85,13 @@ def take_disk_news(worker: Worker, news: DiskNews) -> None:
 
 
 def disk_of(worker: Worker) -> DiskIndex | None:
-    """What the worker has on disk; None: it has told nothing of a disk."""
+    """Index of the worker's disk tier; None: it has sent no news of a disk."""
     part = worker.parts.get(DiskPart)
     return None if part is None else part.index
 
 
 def drop_on_disk(worker: Worker, names: list[bytes]) -> None:
-    """Has contents deleted that are wrong, with the first news of the worker's disk if it has told of none yet."""
+    """Deletes contents that are wrong; for a worker that has sent no news of a disk, with the first ones."""
     part = worker.parts.get(DiskPart)
     if part is not None:
         part.drop(names)
@@ -100,6 +100,6 @@ def drop_on_disk(worker: Worker, names: list[bytes]) -> None:
 
 
 def take_over_drops(worker: Worker, old: Worker) -> None:
-    """Contents that `old`, the same process before it said hello again, was to delete and may not have been told of."""
+    """Deletions that `old`, the same process before its new hello, has not been sent are `worker`'s from now on."""
     index = disk_of(old)
     drop_on_disk(worker, list(old.disk_drops) if index is None else index.drops)

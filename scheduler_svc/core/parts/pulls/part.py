@@ -51,9 +51,9 @@ class PullsPart(Source):
         self.shown: dict[int, list[Blocks]] = {}
         """By number of a pull: blocks of each group that others read here. They are held."""
         self.exports: list[AnyPull] = []
-        """Pulls among them that the worker has not been told of."""
+        """Pulls among them that no step has named yet."""
         self.ended: list[int] = []
-        """Numbers of those that are over, which it was told of."""
+        """Numbers of those that steps have named and that have ended since."""
         self.is_idle = True
 
     @property
@@ -94,7 +94,7 @@ class PullsPart(Source):
         self.is_idle = False
 
     def end(self, pull: AnyPull) -> None:
-        """A pull is over whose blocks are not held any more: the worker is told, if it was told of the pull."""
+        """Ends a pull whose blocks are not held any more. The next step names it if an earlier one did."""
         if pull in self.exports:
             self.exports.remove(pull)
         else:

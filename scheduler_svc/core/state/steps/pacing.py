@@ -28,11 +28,6 @@ class Pacer:
         """The mean of the last steps; 0 before WINDOW steps were seen."""
 
     @property
-    def is_full(self) -> bool:
-        """Whether WINDOW steps were seen."""
-        return len(self._durations) == WINDOW
-
-    @property
     def longest_s(self) -> float:
         """The longest of the last steps."""
         return max(self._durations, default=0.0)
