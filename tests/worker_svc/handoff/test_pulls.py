@@ -22,6 +22,7 @@ from worker_svc.core.batch import RunnerInfo
 from worker_svc.core.step import SlotStart
 from worker_svc.runner.sim.model import SimRunner
 from worker_svc.steps.items import LinkClosed
+from worker_svc.transfer.channels.names import ALL, TCP
 from worker_svc.transfer.control import feed as feed_module
 from worker_svc.transfer.control.dialogue import hello_of
 from worker_svc.transfer.control.news import PullBegun
@@ -37,10 +38,12 @@ def run(
     info: RunnerInfo = INFO,
     channel: str | None = None,
 ) -> None:
+    names = (TCP,) if channel else ALL  # both ends are on one host, and would take shared memory
+
     async def both() -> None:
         async with (
-            End("a", SimRunner(info, shared=True), channels=channel) as a,
-            End("b", SimRunner(info, shared=True), channels=channel) as b,
+            End("a", SimRunner(info, shared=True), channels=channel, names=names) as a,
+            End("b", SimRunner(info, shared=True), channels=channel, names=names) as b,
         ):
             await test(a, b)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import grpc
@@ -21,6 +21,8 @@ from worker_svc.transfer.errors import TransferError
 
 Stream = grpc.aio.StreamStreamCall[Any, Any]
 
+LAST_ERROR_S = 0.5
+"""Seconds that a target waits for the source's error after its channel has failed."""
 NO_PATH = "the scheduler hears that worker: look for what is between the two hosts (a firewall, a wrong --advertise)"
 """What to do where nothing answers at a worker's address."""
 
@@ -100,6 +102,24 @@ class Dialogue:
             if not is_beat:
                 return response
 
+    @contextlib.asynccontextmanager
+    async def channel_read(self) -> AsyncIterator[None]:
+        """Surrounds a read from the source's channel. Raises TransferError: that of the read, or the source's own. A
+        source that withdraws closes the channel and sends its error here, and either may come first (HO21, PB9)."""
+        try:
+            yield
+        except TransferError as error:
+            raise (await self._last_error() or error) from error
+
+    async def _last_error(self) -> TransferError | None:
+        """The error that the source sends within LAST_ERROR_S; None: it sends none."""
+        with contextlib.suppress(TimeoutError, grpc.aio.AioRpcError, ConnectionError):
+            async with asyncio.timeout(LAST_ERROR_S):
+                while (response := await self.read()) is not EOF:
+                    if response.WhichOneof("part") == "error":
+                        return error_in(response)
+        return None
+
     async def say_how(self, channel: BlockReader | None) -> None:
         """Says how blocks are had; None: in messages."""
         by = transfer_pb2.BLOCKS_BY_CONTENT if channel is None else transfer_pb2.BLOCKS_BY_CHANNEL
@@ -123,14 +143,19 @@ class Dialogue:
                 await self._stream.write(request)
 
 
+def error_in(response: transfer_pb2.PullResponse) -> TransferError:
+    """The source's error. Without a fault it is the pair's."""
+    fault = ReadFault(response.fault) or ReadFault.PAIR
+    return TransferError(response.error.message[:200] or "its source gives it up", fault)
+
+
 def part_of(response: Any, kind: str) -> transfer_pb2.PullResponse:
     """A response that is of one kind. TransferError if it is another, or the source's error."""
     if response is EOF:
         raise TransferError("the stream ended")
     assert isinstance(response, transfer_pb2.PullResponse)
     if response.WhichOneof("part") == "error":
-        fault = ReadFault(response.fault) or ReadFault.PAIR
-        raise TransferError(response.error.message[:200] or "its source gives it up", fault)
+        raise error_in(response)
     if response.WhichOneof("part") != kind:
         raise TransferError(f"something else than its {kind} comes")
     return response

@@ -123,7 +123,8 @@ class PullTarget:
             if isinstance(response, transfer_pb2.PullResponse) and response.WhichOneof("part") == "tail":
                 break
             message = part_of(response, "blocks").blocks
-            await self._write(begun, message, targets, num_read, channel)
+            async with dialogue.channel_read():
+                await self._write(begun, message, targets, num_read, channel)
             await dialogue.acknowledge(message.number)
         await dialogue.finish()
         if num_read != [len(each) for each in targets]:

@@ -130,7 +130,7 @@ class TransferTarget:
         while (response := await dialogue.read()) is not EOF:
             kind = response.WhichOneof("part")
             if kind == "blocks":
-                await self._take_blocks(reading, response.blocks)
+                await self._take_blocks(reading, dialogue, response.blocks)
                 await dialogue.acknowledge(reading.num_read)
                 if not has_caught_up and response.blocks.num_left <= FEW_BLOCKS:
                     has_caught_up = True
@@ -146,7 +146,9 @@ class TransferTarget:
                 return
         raise TransferError("the stream ended ahead of its tail")
 
-    async def _take_blocks(self, reading: _Reading, message: transfer_pb2.BlocksReady) -> None:
+    async def _take_blocks(
+        self, reading: _Reading, dialogue: Dialogue, message: transfer_pb2.BlocksReady
+    ) -> None:
         """Writes blocks when all of them are granted."""
         if message.number != reading.num_read + 1 or len(message.block_ids) % 4:
             raise TransferError("blocks come out of order")
@@ -163,7 +165,8 @@ class TransferTarget:
                 await self._mover.write(reading.gate, group, targets, message.content)
             else:
                 sources = unpack_blocks(message.block_ids)[skipped:].tolist()
-                await self._mover.fetch(reading.gate, reading.channel, group, sources, targets)
+                async with dialogue.channel_read():
+                    await self._mover.fetch(reading.gate, reading.channel, group, sources, targets)
             reading.written[group].update(range(first + skipped, first + count))
         reading.num_read = message.number
 
